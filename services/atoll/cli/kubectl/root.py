@@ -52,9 +52,7 @@ async def _create(options: argparse.Namespace) -> None:
     path = options.path.removeprefix(":")
     if not is_root_path(path):
         raise Failure(f"{options.path!r} is not the path of a root: several names, not below root, user or system")
-    kubeconfig, context = load_context(options)
-    direct = DIRECT if not options.context and kubeconfig.has("context", DIRECT) else context
-    target = kubeconfig.target(direct)
+    target = direct_target(options)
     async with Client(target, ROOT) as client:
         shard = await _allow(client, path, options.shard)
     cluster = hashes.root_cluster_name(path)
@@ -92,6 +90,15 @@ async def _allow(client: Client, path: str, name: str) -> Object:
         return found if wanted is found else await client.update(SHARDS, wanted)
 
     return await retry_on_conflict(write, Conflict)
+
+
+def direct_target(options: argparse.Namespace) -> Target:
+    """Return the root shard, reached past the proxy unless a context is named: no proxy lets system:masters through.
+
+    Raises KubeconfigError, Failure.
+    """
+    kubeconfig, context = load_context(options)
+    return kubeconfig.target(DIRECT if not options.context and kubeconfig.has("context", DIRECT) else context)
 
 
 def address_of(target: Target, shard: Object) -> Target:

@@ -11,9 +11,9 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, run, say
+from atoll.cli.kubectl.plugin import Failure, common_flags, run, say
+from atoll.cli.kubectl.root import CLUSTERS, SHARDS, direct_target
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.resource import Resource
 from atoll.machinery.kcp.sharding import shards
 from atoll.machinery.kcp.sharding.forgotten_stores import ForgottenStore, forgotten_stores, with_forgotten
 from atoll.machinery.meta import times, wellknown
@@ -23,9 +23,7 @@ from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.process.retry import retry_on_conflict
 from atoll.machinery.wire.client import ClientError
 
-CLUSTERS = Resource("core.kcp.io", "v1alpha1", "logicalclusters", namespaced=False)
-SHARDS = Resource("core.kcp.io", "v1alpha1", "shards", namespaced=False)
-ROOT_SHARD, SHARD_BASE = "root", "shard-base"
+ROOT_SHARD = "root"
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -44,14 +42,10 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 async def _forget(options: argparse.Namespace) -> None:
-    kubeconfig, context = load_context(options)
-    if not options.context and kubeconfig.has("context", SHARD_BASE):
-        # No proxy lets the operator's group through.
-        context = SHARD_BASE
-    name = options.name
+    target, name = direct_target(options), options.name
     if name == ROOT_SHARD:
         raise Failure('the shard "root" holds what a site consists of: it cannot be forgotten')
-    async with Client(kubeconfig.target(context), ROOT) as client:
+    async with Client(target, ROOT) as client:
         store, shard = await _found(client, name)
         for line in [*_plan(name, store, shard), *await _children(client, name)]:
             say(line)

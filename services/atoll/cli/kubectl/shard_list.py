@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_context, run, say
-from atoll.cli.kubectl.root import DIRECT, SHARDS, address_of
+from atoll.cli.kubectl.plugin import Failure, columns, common_flags, run, say
+from atoll.cli.kubectl.root import SHARDS, address_of, direct_target
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.target import Target
 from atoll.machinery.kcp.sharding import shards
@@ -52,11 +52,8 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    kubeconfig, context = load_context(options)
-    if not options.context and kubeconfig.has("context", DIRECT):
-        # Metrics of other shards are for system:masters, whom no proxy lets through.
-        context = DIRECT
-    target = kubeconfig.target(context)
+    # Metrics of other shards are for system:masters.
+    target = direct_target(options)
     async with Client(target, ROOT) as client:
         found = sorted((await client.list(SHARDS))["items"], key=lambda each: each["metadata"]["name"])
     answers = await asyncio.gather(*(ask(target, each) for each in found))

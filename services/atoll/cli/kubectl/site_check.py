@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, run, say
-from atoll.cli.kubectl.root import CLUSTERS, DIRECT, SHARDS, address_of
+from atoll.cli.kubectl.plugin import Failure, common_flags, run, say
+from atoll.cli.kubectl.root import CLUSTERS, SHARDS, address_of, direct_target
 from atoll.cli.kubectl.workspaces import EXPORTS
 from atoll.machinery.client.client import WILDCARD, Client
 from atoll.machinery.client.resource import WORKSPACES
@@ -75,10 +75,7 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 async def _check(options: argparse.Namespace) -> None:
-    kubeconfig, context = load_context(options)
-    if not options.context and kubeconfig.has("context", DIRECT):
-        context = DIRECT
-    site = Site(kubeconfig.target(context))
+    site = Site(direct_target(options))
     try:
         await site.open()
         found = await site.findings()

@@ -12,13 +12,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, run, say
+from atoll.cli.kubectl.root import CLUSTERS
 from atoll.cli.kubectl.tree_import.carried import Names
 from atoll.cli.kubectl.tree_import.contents import Contents
 from atoll.cli.kubectl.tree_import.definitions import Definitions
 from atoll.cli.kubectl.tree_import.destination import Destination
 from atoll.cli.kubectl.tree_import.order import SourceWorkspace, in_order
 from atoll.cli.kubectl.tree_import.report import Report
-from atoll.cli.kubectl.tree_import.source import LOGICAL_CLUSTERS, SpacedHttpClient, objects, walk
+from atoll.cli.kubectl.tree_import.source import SpacedHttpClient, objects, walk
 from atoll.cli.kubectl.workspaces import EXPORTS, ROOT
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
@@ -100,7 +101,7 @@ async def _learn_identities(source: Client, site: Client, names: Names) -> None:
 async def _learn_clusters(site: Destination, names: Names, workspaces: Sequence[SourceWorkspace]) -> None:
     """RBAC names accounts of other workspaces by their logical clusters. Raises ApiError."""
     for each in workspaces:
-        found = await site.find(each.path, LOGICAL_CLUSTERS, "cluster")
+        found = await site.find(each.path, CLUSTERS, "cluster")
         if found is not None:
             names.clusters[each.cluster] = annotations_of(found).get(CLUSTER, each.cluster)
 

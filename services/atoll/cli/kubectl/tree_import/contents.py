@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from atoll.cli.kubectl.root import CLUSTERS
 from atoll.cli.kubectl.tree_import import report as counts
 from atoll.cli.kubectl.tree_import.carried import TOKEN, digest, with_owners
 from atoll.cli.kubectl.tree_import.destination import Destination, IsGenerated, key_of
 from atoll.cli.kubectl.tree_import.report import Report
-from atoll.cli.kubectl.tree_import.source import LOGICAL_CLUSTERS, objects
+from atoll.cli.kubectl.tree_import.source import objects
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, ROOT
 from atoll.machinery.client.client import Client
@@ -184,7 +185,7 @@ class WorkspaceContent:
         """The right of who created a workspace is the site's own until it is that of the source."""
         if kind.resource.plural != "clusterrolebindings" or obj["metadata"]["name"] != ADMIN_BINDING:
             return lambda _: False
-        cluster = await self._site.find(self._path, LOGICAL_CLUSTERS, "cluster")
+        cluster = await self._site.find(self._path, CLUSTERS, "cluster")
         creator = ((spec_of(cluster).get("createdBy") if cluster else None) or {}).get("username")
         return lambda found: [each.get("name") for each in found.get("subjects") or ()] == [creator]
 

@@ -7,10 +7,11 @@ is the same as at the source; nothing is carried into a workspace that is not re
 from __future__ import annotations
 
 from atoll.cli.kubectl.plugin import Failure
+from atoll.cli.kubectl.root import CLUSTERS
 from atoll.cli.kubectl.tree_import.destination import Destination
 from atoll.cli.kubectl.tree_import.order import SourceWorkspace, Step
 from atoll.cli.kubectl.tree_import.report import Report
-from atoll.cli.kubectl.tree_import.source import LOGICAL_CLUSTERS, TYPES, objects
+from atoll.cli.kubectl.tree_import.source import TYPES, objects
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import EXPORTS, ROOT, phase_of
 from atoll.machinery.client.client import Client
@@ -80,14 +81,14 @@ class Definitions:
 
     async def annotate(self, path: str, key: str) -> None:
         """Carry an annotation of a LogicalCluster that rules what may be done in it. Raises ApiError."""
-        wanted = annotations_of(await self._source.cluster(path).get(LOGICAL_CLUSTERS, "cluster")).get(key)
-        found = await self._site.find(path, LOGICAL_CLUSTERS, "cluster")
+        wanted = annotations_of(await self._source.cluster(path).get(CLUSTERS, "cluster")).get(key)
+        found = await self._site.find(path, CLUSTERS, "cluster")
         if not wanted or found is None or annotations_of(found).get(key) == wanted:
             return
         if key in annotations_of(found):
             self._report.conflict(path, f"{key} of its LogicalCluster")
         elif not self._site.dry_run:
-            await self._site.at(path).patch(LOGICAL_CLUSTERS, "cluster", {"metadata": {"annotations": {key: wanted}}})
+            await self._site.at(path).patch(CLUSTERS, "cluster", {"metadata": {"annotations": {key: wanted}}})
 
     async def limit(self, path: str) -> None:
         """Carry the limit of all objects, once they are there. Raises ApiError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from atoll.cli.kubectl.root import CLUSTERS
 from atoll.cli.kubectl.tree_import.carried import Names, translated
 from atoll.cli.kubectl.tree_import.order import SourceWorkspace
 from atoll.cli.kubectl.tree_import.report import Report
@@ -24,7 +25,6 @@ from atoll.machinery.wire.exchange import Headers
 
 PAGE = "250"
 TYPES = Resource("tenancy.kcp.io", "v1alpha1", "workspacetypes", namespaced=False)
-LOGICAL_CLUSTERS = Resource("core.kcp.io", "v1alpha1", "logicalclusters", namespaced=False)
 
 
 class SpacedHttpClient(HttpClient):
@@ -100,7 +100,7 @@ async def _cluster_of(client: Client, path: str, manifest: Object | None) -> str
     if manifest is not None:
         return str(spec_of(manifest).get("cluster") or path)
     try:
-        annotations = (await client.cluster(path).get(LOGICAL_CLUSTERS, "cluster"))["metadata"].get("annotations") or {}
+        annotations = (await client.cluster(path).get(CLUSTERS, "cluster"))["metadata"].get("annotations") or {}
     except (Forbidden, NotFound):
         return path
     return str(annotations.get(CLUSTER) or path)
