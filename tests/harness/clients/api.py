@@ -25,6 +25,8 @@ from urllib.parse import urlsplit
 from harness.waits import pause_s, source_of
 
 TIMEOUT_S = 60.0
+#: For so long a patient client asks again where the server says that it cannot answer yet; then that is its answer.
+PATIENCE_S = 30.0
 #: A connection that was idle for longer is opened again: the server closes it after two minutes.
 KEEP_S = 60.0
 JSON, YAML = "application/json", "application/yaml"
@@ -75,10 +77,16 @@ class Server(Protocol):
 
 
 class Api:
-    """One user's requests to one cluster; `cluster` "" sends paths as they are."""
+    """One user's requests to one cluster; `cluster` "" sends paths as they are.
 
-    def __init__(self, shard: Server, cluster: str = "", user: str = "kcp-admin", token: str = "") -> None:
-        self.shard, self.cluster = shard, cluster
+    A patient one asks again where a 503 has a Retry-After, as client-go does, unless 503 is what it expects. Those of a
+    site are: there a shard may need the answer of a busy one. Whoever looks for the 503 itself asks `at_once`.
+    """
+
+    def __init__(
+        self, shard: Server, cluster: str = "", user: str = "kcp-admin", token: str = "", patience_s: float = 0.0
+    ) -> None:
+        self.shard, self.cluster, self.patience_s = shard, cluster, patience_s
         self.token = token or (shard.token(user) if user else "")
         self.prefix = f"/clusters/{cluster}" if cluster else ""
         self._connection: http.client.HTTPSConnection | None = None
@@ -89,7 +97,11 @@ class Api:
 
     def at(self, cluster: str) -> Api:
         """The same user in another cluster."""
-        return Api(self.shard, cluster, "", self.token)
+        return Api(self.shard, cluster, "", self.token, self.patience_s)
+
+    def at_once(self) -> Api:
+        """The same user in the same cluster, who takes the first answer."""
+        return Api(self.shard, self.cluster, "", self.token)
 
     def open(self) -> http.client.HTTPSConnection:
         parts = urlsplit(self.shard.url)
@@ -126,17 +138,26 @@ class Api:
         sent = self.headers(accept, headers)
         if kind or data is not None:
             sent["Content-Type"] = kind or JSON
-        connection = self._kept()
-        try:
-            connection.request(method, self.prefix + path, data, sent)
-            response = connection.getresponse()
-            answer = Answer(response.status, response.headers, response.read())
-        except BaseException:
-            self.close()
-            raise
+        began = time.monotonic()
+        while (answer := self._answer(method, path, data, sent)).code == 503 != expect and answer.header("retry-after"):
+            waited_s = time.monotonic() - began
+            if waited_s >= self.patience_s:
+                break
+            time.sleep(pause_s(waited_s))
         shown = answer.body[:2000].decode(errors="replace")
         assert not expect or answer.code == expect, f"{method} {path}: {answer.code}\n{shown}"
         return answer
+
+    def _answer(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> Answer:
+        """Send one request once."""
+        connection = self._kept()
+        try:
+            connection.request(method, self.prefix + path, data, headers)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        except BaseException:
+            self.close()
+            raise
 
     def _kept(self) -> http.client.HTTPSConnection:
         """The connection of the last request, or a new one."""

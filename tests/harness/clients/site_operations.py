@@ -56,7 +56,7 @@ def served(site: Site, *paths: str) -> None:
 
 def refused(site: Site, path: str) -> None:
     """Check that the proxy rejects requests to a workspace at once with a Kubernetes Status."""
-    api, began = site.proxy.api(path), time.monotonic()
+    api, began = site.proxy.api(path).at_once(), time.monotonic()
     with contextlib.closing(api):
         answer = api.send("GET", MAPS)
     assert time.monotonic() - began < AT_ONCE_S

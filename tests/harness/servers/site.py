@@ -45,7 +45,7 @@ from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.gateways import tenant_options
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
 from atoll.standalone.site.processes import ProcessSpec, StartConfig
-from harness.clients.api import Api
+from harness.clients.api import PATIENCE_S, Api
 from harness.servers.launch import Process, launch
 from harness.waits import source_of
 
@@ -178,7 +178,7 @@ class ServingProcess(SiteProcess):
 
     def api(self, cluster: str = "", user: str = "kcp-admin", *groups: str) -> Api:
         """A user's requests to this process, by client certificate; user "" is anonymous. Groups: see GROUPS."""
-        return Api(self.endpoint(user, *groups), cluster, "")
+        return Api(self.endpoint(user, *groups), cluster, "", patience_s=PATIENCE_S)
 
     def endpoint(self, user: str = "", *groups: str) -> Endpoint:
         """This process as a user with a certificate sees it; user "" presents none."""
@@ -187,7 +187,7 @@ class ServingProcess(SiteProcess):
 
     def with_token(self, token: str, cluster: str = "") -> Api:
         """A user's requests with a bearer token."""
-        return Api(Endpoint(self.url, self._site.context()), cluster, "", token)
+        return Api(Endpoint(self.url, self._site.context()), cluster, "", token, PATIENCE_S)
 
     def get(self, path: str, timeout_s: float = 10.0) -> tuple[int, bytes]:
         """Status and body of an anonymous GET."""

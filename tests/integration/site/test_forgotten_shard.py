@@ -113,7 +113,7 @@ def test_its_replicas_and_routes_go(forgotten: Forgotten) -> None:
     site, cluster = forgotten.site, forgotten.workspace["spec"]["cluster"]
     for process in (site.root, site.shards["shard-2"], site.proxy):
         process.until(lambda process=process: unfollowed(process.log()))  # type: ignore[misc]
-    assert site.proxy.api(cluster).get(MAPS, expect=0).code in {403, 404, 503}
+    assert site.proxy.api(cluster).at_once().get(MAPS, expect=0).code in {403, 404, 503}
 
 
 def test_what_it_contained_elsewhere_is_listed_says_so_and_can_be_deleted(forgotten: Forgotten) -> None:
