@@ -112,7 +112,7 @@ def answer_of(url: str, path: str, client: ssl.SSLContext | None = None) -> tupl
     parts = urlsplit(url)
     context = client or ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
+    connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=60)
     with contextlib.closing(connection):
         connection.request("GET", path)
         answer = connection.getresponse()

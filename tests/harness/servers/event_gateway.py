@@ -68,7 +68,7 @@ class EventGateway:
             pair, path_of_pair = pki.make_client(self._clients, "someone", groups), self._directory / "client.pem"
             path_of_pair.write_bytes(pair.certificate + pair.key)
             context.load_cert_chain(path_of_pair)
-        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=60)
         with contextlib.closing(connection):
             connection.request("GET", path)
             answer = connection.getresponse()

@@ -149,7 +149,7 @@ class ShardProcess:
         """Status and body of a GET, anonymous unless a user of admin.kubeconfig is named."""
         parts = urlsplit(self.url)
         headers = {"Authorization": f"Bearer {self.token(user)}"} if user else {}
-        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=10, context=self.tls())
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=60, context=self.tls())
         with contextlib.closing(connection):
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()

@@ -221,7 +221,7 @@ def test_a_validating_webhook_that_patches_fails(api: Api, server: AdmissionServ
 def test_a_server_that_hangs_is_given_up_after_its_timeout(api: Api, server: AdmissionServer) -> None:
     install(api, server)
     over = threading.Event()
-    server.webhooks["/odd"] = lambda review: allow(review) if over.wait(20) else Odd(500)
+    server.webhooks["/odd"] = lambda review: allow(review) if over.wait(60) else Odd(500)
     failed = api.post(MAPS, configmap("a", labels={"policy": "Fail"}), expect=500)
     lead = 'Internal error occurred: failed calling webhook "fail.example.com": failed to call webhook: '
     assert failed.message == f'{lead}Post "{server.base}/odd?timeout=2s": context deadline exceeded'

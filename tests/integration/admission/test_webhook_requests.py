@@ -234,7 +234,7 @@ def test_match_conditions_see_the_request_and_the_authorizer_and_fail_by_the_pol
 
 
 def test_all_validating_webhooks_are_asked_at_once(api: Api, server: AdmissionServer) -> None:
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=60)
 
     def meet(review: Object) -> Object:
         if review["request"]["name"] == "a":

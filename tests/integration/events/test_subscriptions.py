@@ -87,16 +87,16 @@ async def test_events_come_while_the_right_is_held_and_again_once_it_is_back(
     (event,) = await reader.next()
     assert ((event.headers or {})["Atoll-Operation"], event.data) == ("ADDED", b"")
     workspace.delete(f"{RBAC}/clusterrolebindings/{name}")
-    told = await asyncio.wait_for(heard.get(), 20)
+    told = await asyncio.wait_for(heard.get(), 60)
     assert (told["state"], told["subscription"]) == ("Revoked", "audit")
     # A pull that waits at the deleted consumer would hear nothing of it.
-    assert await asyncio.wait_for(kicked.get(), 20) == {"identity": ":alice"}
+    assert await asyncio.wait_for(kicked.get(), 60) == {"identity": ":alice"}
     assert made["consumer"] not in await shard.consumers()
     shown = alice.get(path(workspace.cluster, "audit")).json
     assert shown["state"] == "Revoked" and "configmaps" in shown["reason"]
     workspace.post(CONFIGMAPS, configmap("two"))
     give(workspace, "alice", WATCH, ENTER)
-    assert (await asyncio.wait_for(heard.get(), 20))["state"] == "Active"
+    assert (await asyncio.wait_for(heard.get(), 60))["state"] == "Active"
     (event,) = await reader.next()
     assert subject(event).endswith("/two")
     await reader.close()
@@ -263,9 +263,9 @@ async def test_full_events_have_the_object_and_a_deleted_workspace_is_gone(
     assert json.loads(found[-1].data)["data"] == {"a": "b"}
     parent, _, name = workspace.cluster.rpartition(":")
     shard.admin.at(parent).delete(f"/apis/tenancy.kcp.io/v1alpha1/workspaces/{name}")
-    states = [(await asyncio.wait_for(heard.get(), 20))["state"]]
+    states = [(await asyncio.wait_for(heard.get(), 60))["state"]]
     while states[-1] != "Gone":
-        states.append((await asyncio.wait_for(heard.get(), 20))["state"])
+        states.append((await asyncio.wait_for(heard.get(), 60))["state"])
     assert alice.get(path(cluster, "audit")).json["state"] == "Gone"
     assert made["consumer"] not in await shard.consumers()
     alice.delete(path(cluster, "audit"))
@@ -294,7 +294,7 @@ async def test_the_owner_of_an_identity_has_its_resources_of_all_workspaces_and_
     assert subject(event).startswith(cluster_of(consumer))
     heard = await hears(reader)
     workspace.delete(f"{RBAC}/clusterrolebindings/{name}")
-    assert (await asyncio.wait_for(heard.get(), 20))["state"] == "Revoked"
+    assert (await asyncio.wait_for(heard.get(), 60))["state"] == "Revoked"
     assert made["consumer"] not in await shard.consumers()
     await reader.close()
 
@@ -313,7 +313,7 @@ async def test_a_provider_limits_what_subscribers_in_a_consumers_workspace_hear(
     reader = await shard.reader(made, ":alice")
     heard = await hears(reader)
     workspace.delete(f"{RBAC}/clusterrolebindings/{everybody}")
-    assert (await asyncio.wait_for(heard.get(), 20))["state"] == "Revoked"
+    assert (await asyncio.wait_for(heard.get(), 60))["state"] == "Revoked"
     assert made["consumer"] not in await shard.consumers()
     await reader.close()
 
@@ -335,7 +335,7 @@ async def test_an_account_that_is_deleted_is_silent_and_another_of_its_name_gets
     reader = await shard.reader(subscription, f"{cluster_of(workspace)}:system:serviceaccount:default:reader")
     heard = await hears(reader)
     workspace.delete(f"{accounts}/reader")
-    told = await asyncio.wait_for(heard.get(), 20)
+    told = await asyncio.wait_for(heard.get(), 60)
     assert (told["state"], "account" in told["reason"]) == ("Revoked", True)
     assert subscription["consumer"] not in await shard.consumers()
     first.get(path(workspace.cluster, "audit"), expect=401)
@@ -375,7 +375,7 @@ async def test_while_a_workspace_is_inactive_nothing_of_it_is_delivered(shard: S
     cluster = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
     for value, state in (("true", "Revoked"), (None, "Active")):
         master.patch(cluster, {"metadata": {"annotations": {"core.kcp.io/inactive": value}}})
-        told = await asyncio.wait_for(heard.get(), 20)
+        told = await asyncio.wait_for(heard.get(), 60)
         assert told["state"] == state
         assert (made["consumer"] in await shard.consumers()) == (state == "Active")
     await reader.close()

@@ -67,7 +67,7 @@ async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:
             client = await proxy.connect()
             for _ in range(20):
                 assert reports_unavailable(await client.ask(f"{ORG}/api", headers=BEARER))
-        silent.settimeout(10)
+        silent.settimeout(60)
         silent.accept()[0].close()
         silent.settimeout(0)
         with pytest.raises(BlockingIOError):

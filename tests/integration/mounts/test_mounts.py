@@ -98,7 +98,7 @@ class Echo:
                 self.end_headers()
                 self.wfile.write(b"6\r\nfirst\n\r\n")
                 self.wfile.flush()
-                echo.going_on.wait(20)
+                echo.going_on.wait(60)
                 if "/cut" in self.path:
                     self.close_connection = True
                     return
@@ -107,7 +107,7 @@ class Echo:
             def _upload(self) -> None:
                 """Answer with the size and the digest of the body; `/stuck` delays reading it."""
                 if "/stuck" in self.path:
-                    echo.going_on.wait(20)
+                    echo.going_on.wait(60)
                 digest, size = hashlib.sha256(), 0
                 for part in self._parts():
                     digest.update(part)

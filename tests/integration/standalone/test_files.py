@@ -178,7 +178,7 @@ def test_serving_every_address_is_reached_by_name_and_by_number(tmp_path: Path) 
         Kubectl(tmp_path, shard.kubeconfig).ok("get", "--raw", "/readyz")
         port = urlsplit(shard.url).port
         for name in ("localhost", socket.gethostname()):
-            with socket.create_connection(("127.0.0.1", port or 0), timeout=10) as raw:
+            with socket.create_connection(("127.0.0.1", port or 0), timeout=60) as raw:
                 shard.tls().wrap_socket(raw, server_hostname=name).close()
 
 

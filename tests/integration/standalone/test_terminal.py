@@ -39,7 +39,7 @@ class Screen:
 
     def close(self) -> None:
         os.close(self._theirs)
-        self._reader.join(10)
+        self._reader.join(60)
         os.close(self._ours)
 
 

@@ -135,13 +135,13 @@ async def test_tenants_are_let_in_at_every_server_pull_there_and_are_put_out_of_
                 reading = await tenant.client.jetstream(prefix=TENANTS_API).pull_subscribe_bind(
                     names.consumers[0], stream=STREAM
                 )
-                (message,) = await reading.fetch(1, timeout=20)
-                await message.ack_sync(timeout=20)
+                (message,) = await reading.fetch(1, timeout=60)
+                await message.ack_sync(timeout=60)
                 assert message.subject.endswith(f".c{number}")
                 tenants.append(tenant)
             await shard.publish(KICK_SUBJECT, b'{"identity":":ann"}')
             for tenant in tenants:
-                await asyncio.wait_for(tenant.closed.wait(), 20)
+                await asyncio.wait_for(tenant.closed.wait(), 60)
                 await tenant.close()
             await shard.close()
         finally:

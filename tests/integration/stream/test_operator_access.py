@@ -53,7 +53,7 @@ class Operator:
         return any("permissions violation" in text for text in self.refusals[before:])
 
     async def api(self, subject: str, body: object) -> dict[str, Any]:
-        reply = await self.client.request(f"$JS.root.API.{subject}", json.dumps(body).encode(), timeout=5)
+        reply = await self.client.request(f"$JS.root.API.{subject}", json.dumps(body).encode(), timeout=60)
         answer: dict[str, Any] = json.loads(reply.data)
         return answer
 
@@ -172,7 +172,7 @@ async def test_it_may_do_all_that_its_own_consumers_need(operator: Operator) -> 
 async def test_it_creates_reads_acknowledges_and_deletes_its_own_consumer(operator: Operator) -> None:
     context = operator.client.jetstream(prefix="$JS.root.API")
     reading = await context.pull_subscribe("atoll.changes.root.>", durable=OWN, stream=CHANGES)
-    messages = await reading.fetch(20, timeout=5)
+    messages = await reading.fetch(20, timeout=60)
     for message in messages:
         await message.ack_sync()
     info = await context.consumer_info(CHANGES, OWN)

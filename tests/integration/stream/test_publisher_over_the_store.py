@@ -55,7 +55,7 @@ async def test_a_subscriber_receives_the_stores_log_byte_for_byte(tmp_path: Path
     received: list[tuple[int, bytes]] = []
     async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats):
         await write(store, 150)
-        async with asyncio.timeout(20), aclosing(changes(nats.credentials_file)) as events:
+        async with asyncio.timeout(60), aclosing(changes(nats.credentials_file)) as events:
             writing = asyncio.ensure_future(write(store, 150, 150))
             async for event in events:
                 assert event.operation != "RESYNC"

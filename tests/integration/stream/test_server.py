@@ -194,7 +194,7 @@ async def test_a_plain_client_reads_with_the_operators_file(tmp_path: Path) -> N
         reading = await client.jetstream(prefix=access["api_prefix"]).pull_subscribe(
             "atoll.changes.root.>", durable=consumer, stream=stream
         )
-        messages = await reading.fetch(1, timeout=5)
+        messages = await reading.fetch(1, timeout=60)
         await messages[0].ack_sync()
         await client.close()
     assert messages[0].data == b"{}"

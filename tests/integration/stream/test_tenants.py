@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -63,12 +64,12 @@ async def test_a_plain_client_pulls_thin_events_of_its_consumer_and_acknowledges
     names, client = open_server.names("victim"), Client()
     await client.connect(open_server.address, token="user:victim", inbox_prefix=names.inbox, allow_reconnect=False)
     reading = await client.jetstream(prefix="events.API").pull_subscribe_bind(names.consumers[0], stream=STREAM)
-    messages = await reading.fetch(6, timeout=20)
+    messages = await reading.fetch(6, timeout=60)
     assert {message.subject for message in messages} == {"atoll.changes.root.core.core.configmaps.theirs"}
     assert {message.data for message in messages} == {b""}
     assert {(message.headers or {})["Atoll-Revision"] for message in messages} == {"1"}
     for message in messages:
-        await message.ack_sync(timeout=20)
+        await message.ack_sync(timeout=60)
     info = await reading.consumer_info()
     assert (info.num_ack_pending, info.num_pending) == (0, 0)
     await client.close()
@@ -199,8 +200,11 @@ async def test_who_has_no_good_token_is_not_let_in_and_users_of_the_configuratio
 
 
 async def test_the_server_hangs_up_when_the_token_ends(open_server: TenantServer) -> None:
-    open_server.lifetime_s = 4
-    client = await enter(open_server, "victim")
+    # On a slow machine only a longer one has not ended before it is used.
+    for open_server.lifetime_s in (3, 10, 50):
+        with contextlib.suppress(ConnectionError):
+            client = await enter(open_server, "victim")
+            break
     with pytest.raises(ConnectionError, match="Authentication Expired"):
         await client.until(1)
 

@@ -41,7 +41,7 @@ class Running:
 
         def ask() -> str:
             try:
-                with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                with urllib.request.urlopen(self.url + path, timeout=60) as answer:
                     return str(answer.read().decode())
             except OSError:
                 return ""

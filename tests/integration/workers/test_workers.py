@@ -171,7 +171,7 @@ def _readiness(shard: ShardProcess, path: str = "/readyz") -> tuple[int, str] | 
     context = ssl._create_unverified_context()
     try:
         port = int((shard.root / "secure-port").read_text())
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
         with contextlib.closing(connection):
             connection.request("GET", path)
             response = connection.getresponse()

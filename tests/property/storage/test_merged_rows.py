@@ -182,11 +182,11 @@ async def test_a_waiting_watch_is_woken_by_commits_and_nudges_and_by_nothing_els
     waiting = asyncio.ensure_future(cursor.wait())
     assert not (await asyncio.wait([waiting], timeout=0.05))[0]
     cursor.nudge()
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     waiting = asyncio.ensure_future(cursor.wait())
     # An identity that did not exist before.
     await held.toggle(object_key(ResourceType(GROUP, RESOURCE, "f" * 64), CLUSTERS[0], "", "new"))
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     assert [change.key.name for change in cursor.read()] == ["new"]
     waiting = asyncio.ensure_future(cursor.wait())
     assert not (await asyncio.wait([waiting], timeout=0.05))[0]

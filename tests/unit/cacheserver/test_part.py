@@ -33,7 +33,7 @@ async def test_a_read_ends_though_all_that_came_is_of_other_shards_and_the_next_
     cursor = shard_filter(store, "east").cursor(Scope(TYPE), begin)
     found: Sequence[Change] = ()
     reads = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not found:
             found = cursor.read(1)
             reads += 1

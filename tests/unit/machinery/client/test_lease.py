@@ -111,7 +111,7 @@ async def test_who_held_a_lease_is_told_that_another_took_it() -> None:
         assert held is not None
         await syncers.server.update(LEASES, {**held, "spec": {**held["spec"], "holderIdentity": "other"}})
         first.nudge()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await told.wait()
         assert (first.is_held, first.holder) == (False, "other")
 

@@ -35,7 +35,7 @@ async def test_a_reconcile_is_one_line_with_what_it_did_and_a_failure_one_of_its
     queue.add("good")
     with capture_logs() as lines:
         worker = asyncio.create_task(work("test", queue, logged("test", reconcile), observe))
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), 60)
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
     assert [(each["event"], each["key"]) for each in lines] == [

@@ -116,7 +116,7 @@ async def test_a_call_that_gives_up_leaves_nothing_behind() -> None:
     await asyncio.sleep(0)
     last.cancel()
     await asyncio.gather(first, waiting, last, return_exceptions=True)
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(60):
         await calls.call("host")
 
 
@@ -151,9 +151,9 @@ async def test_bounds_hold_and_every_call_ends_whatever_comes() -> None:
             chosen.choice(tasks).cancel()
         if chosen.random() < 0.4:
             await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(result) for result in results} <= {type(None), TooManyCalls, asyncio.CancelledError}
     assert results.count(None) > 100
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(call("a", "x", 1) for _ in range(2)))

@@ -72,7 +72,7 @@ async def test_files_that_cannot_be_used_change_nothing_and_what_follows_them_co
 
     async with renewing(ClientFiles(client.files, client.context, make)):  # type: ignore[arg-type]
         (tmp_path / "client.key").write_text("no key")
-        await asyncio.wait_for(looked.wait(), 20)
+        await asyncio.wait_for(looked.wait(), 60)
         assert client.context.renewals == 0
         (tmp_path / "client.crt").unlink()
         write_pair(tmp_path, "client", make_client(CA, "three"))

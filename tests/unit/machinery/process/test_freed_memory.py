@@ -34,7 +34,7 @@ class Process:
     async def look(self, times: int = 3) -> None:
         """Wait until the memory was looked at some times more."""
         wanted = self.looks + times
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.looks < wanted:  # noqa: ASYNC110 - it announces nothing
                 await asyncio.sleep(0.001)
 
@@ -73,7 +73,7 @@ async def test_memory_is_returned_once_more_when_the_recent_changes_of_the_growt
 ) -> None:
     monkeypatch.setattr(freed_memory, "AGAIN_S", 0.2)
     task = asyncio.create_task(freed_memory.return_freed_memory())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while process.trimmed < 2:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0.001)
     monkeypatch.setattr(freed_memory, "AGAIN_S", 0.0)

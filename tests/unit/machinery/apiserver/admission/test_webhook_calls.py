@@ -204,7 +204,7 @@ async def test_a_webhook_that_hangs_is_given_up_in_upstreams_words(caller: Calle
     released = threading.Event()
 
     def hang(body: Object) -> Odd:
-        released.wait(20)
+        released.wait(60)
         return HANG_UP
 
     caller.server.answer = hang

@@ -90,7 +90,7 @@ def authenticate(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> 
 
 
 async def until_requested(shards: Shards) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not shards.requests:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0)
 

@@ -143,7 +143,7 @@ async def test_many_who_ask_at_once_share_one_question(webhook: WebhookServer, a
     release = threading.Event()
 
     def slow(review: Object) -> Object:
-        release.wait(20)
+        release.wait(60)
         return converted(review, swap)
 
     webhook.answer = slow
@@ -214,7 +214,7 @@ async def test_a_write_ends_when_its_conversions_take_too_long(
     release = threading.Event()
 
     def slow(review: Object) -> Object:
-        release.wait(20)
+        release.wait(60)
         return converted(review, swap)
 
     def plan(call: Call, view: View) -> Plan:
