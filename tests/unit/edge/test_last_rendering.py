@@ -34,6 +34,7 @@ class Sources:
     def __init__(self) -> None:
         self.data = {"one": {"a": "1"}, "two": {"b": "1"}}
         self.contents = {name: Content() for name in self.data}
+        self.path = "$.data.by"
 
     def get(self, cluster: str) -> Content | None:
         return self.contents.get(cluster)
@@ -43,7 +44,7 @@ class Sources:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(self.data[cluster])}
 
     async def customizer(self, cluster: str, ref: ObjectRef) -> Object:
-        row = {"path": "$.data.by", "value": '"r"'}
+        row = {"path": self.path, "value": '"r"'}
         return {"metadata": {"name": "r", "namespace": "default", "annotations": {}}, "replacements": [row]}
 
 
@@ -154,3 +155,10 @@ async def test_a_source_that_is_alone_and_was_never_rendered_sends_nothing(store
     with pytest.raises(Exception, match="is not there"):
         await world.put()
     assert world.mailbox.live is None
+
+
+async def test_a_customizer_is_about_the_object_of_its_workspace_and_not_about_what_is_merged(store: EdgeStore) -> None:
+    world = World(store)
+    world.sources.path = "$.data.*"
+    await world.put()
+    assert data(world) == {"a": "r", "b": "1"}

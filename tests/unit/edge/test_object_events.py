@@ -120,6 +120,17 @@ async def test_a_thousand_in_a_minute_are_twenty_events_and_as_many_later(clock:
     assert await events.reconcile("w") is None, "nothing is kept of a workspace that is quiet"
 
 
+async def test_of_a_burst_no_more_waits_than_a_minute_has(clock: Clock) -> None:
+    workspace = Workspace()
+    events = controller(workspace, 1000)
+    for number in range(1000):
+        events.tell("w", ref(f"o{number}"), "Reason", "text")
+    for _ in range(3):
+        await events.reconcile("w")
+        clock.now_s += 60.0
+    assert len(workspace.events) == MAX_A_MINUTE
+
+
 async def test_what_could_not_be_written_is_written_later(clock: Clock) -> None:
     workspace = Workspace()
     events = controller(workspace)

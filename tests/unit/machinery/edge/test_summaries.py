@@ -224,6 +224,7 @@ def test_a_list_of_broken_objects_has_the_oldest_and_counts_the_rest() -> None:
     assert found["brokenTruncated"] == 15
     assert found["counts"] == {"destinations": 26, "reported": 26, "upToDate": 1, "broken": 25}
     assert len(summary(SUBJECT, Findings(26, reports, [], 100))["brokenObjects"]) == 25
+    assert summary(SUBJECT, Findings(26, reports, left_out=7))["brokenTruncated"] == 22, "and those of other lists"
 
 
 def test_a_summary_of_any_number_of_edges_fits_into_its_bytes() -> None:
@@ -237,6 +238,8 @@ def test_a_summary_of_any_number_of_edges_fits_into_its_bytes() -> None:
     assert len(encode_json(found)) < MAX_BYTES - 4096
     assert len(found["brokenObjects"]) + found["brokenTruncated"] == found["counts"]["broken"] == 5000
     assert all(len(each["rows"]) + each["truncated"] == 100 for each in found["results"])
+    cut = summary(SUBJECT, Findings(5000, reports, [{**each, "truncated": 4900} for each in tables]))
+    assert all(len(each["rows"]) + each["truncated"] == 5000 for each in cut["results"]), "a table that was cut before"
 
 
 def test_a_summary_is_owned_by_its_placement_and_found_by_labels() -> None:

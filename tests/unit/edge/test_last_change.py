@@ -1,0 +1,96 @@
+"""Of an object that is sent the last change of what it gives is known, whatever else has a revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from atoll.edge.placement_translator.content import Item
+from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.store import EdgeStore
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.discovery import ServedKind
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.categories import BuiltIns
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.placements import placement_of
+from atoll.machinery.meta.objects import Object
+
+REF = ObjectRef("", "configmaps", "default", "a")
+MAPS = Resource("", "v1", "configmaps")
+KIND = ServedKind(MAPS, "ConfigMap", frozenset({"list"}), frozenset(), ("v1",), frozenset())
+PLACEMENT = placement_of(
+    {
+        "metadata": {"name": "p", "annotations": {"kcp.io/cluster": "w"}},
+        "spec": {
+            "locationSelectors": [{"matchLabels": {}}],
+            "downsync": [{"apiGroup": "", "resources": ["configmaps"], "objectNames": ["*"]}],
+        },
+    }
+)
+
+
+class Workspace:
+    """A client of a workspace with one ConfigMap."""
+
+    def __init__(self) -> None:
+        self.obj: Object = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "default", "uid": "u"},
+            "data": {"k": "1"},
+        }
+
+    def cluster(self, name: str) -> Workspace:
+        return self
+
+    async def get(self, *_: object) -> Object:
+        return self.obj
+
+    async def read(self, contents: Contents, revision: int, **change: Any) -> Item:
+        """Change the object and have it read; return what is known of it."""
+        stamp = {**self.obj["metadata"], "resourceVersion": str(revision)}
+        self.obj = {**self.obj, **change}
+        self.obj["metadata"] = {**stamp, **change.get("metadata", {})}
+        contents.object_changed("w", REF)
+        await contents.reconcile("w")
+        content = contents.get("w")
+        assert content is not None
+        return content.items[REF]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EdgeStore]:
+    found = EdgeStore(tmp_path, allow_any_filesystem=True)
+    yield found
+    found.close()
+
+
+def contents_of(workspace: Workspace, store: EdgeStore) -> Contents:
+    topology = Topology()
+    topology.names = lambda cluster: ["p"]  # type: ignore[method-assign]
+    topology.placements = lambda cluster: [PLACEMENT]  # type: ignore[method-assign]
+    client = cast(Client, workspace)
+    found = Contents(client, topology, BuiltIns(), CopyRecords(store), lambda *_: None)
+    found.reread("w")
+    content = found.get("w")
+    assert content is not None
+    content.is_stale, content.is_complete, content.kinds = False, True, {REF.kind: KIND}
+    return found
+
+
+async def test_a_revision_of_what_is_not_sent_is_no_change_also_after_a_restart(store: EdgeStore) -> None:
+    workspace = Workspace()
+    contents = contents_of(workspace, store)
+    assert (await workspace.read(contents, 5)).revision == 5
+    mark = {"annotations": {"kubestellar.io/executing-count": "3"}}
+    assert (await workspace.read(contents, 7, metadata=mark)).revision == 5, "a mark of the system"
+    assert (await workspace.read(contents, 8, status={"phase": "Active"})).revision == 5, "a status"
+    again = contents_of(workspace, store)
+    assert (await workspace.read(again, 9)).revision == 5, "a write that changes nothing, seen by another process"
+    assert (await workspace.read(again, 11, data={"k": "2"})).revision == 11, "an edit"
