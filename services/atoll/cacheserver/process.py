@@ -75,6 +75,7 @@ def _open(config: CacheServerConfig) -> LmdbStore:
             directory=str(root / STORE),
             shard=_OWNER,
             allow_any_filesystem=config.allow_any_filesystem,
+            replica=True,
             list_window_s=config.list_window,
             log_retention_s=config.log_retention,
             maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2),

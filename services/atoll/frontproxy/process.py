@@ -122,7 +122,12 @@ def prepare(config: FrontProxyConfig) -> LmdbStore:
     if not (root / STORE / DATA_FILE).exists():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = open_store(
-        StoreOptions(directory=str(root / STORE), shard=STORE_NAME, allow_any_filesystem=config.allow_any_filesystem)
+        StoreOptions(
+            directory=str(root / STORE),
+            shard=STORE_NAME,
+            allow_any_filesystem=config.allow_any_filesystem,
+            replica=True,
+        )
     )
     root.chmod(0o700)
     return store

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 
+import pytest
 import yaml
 
 from harness.clients.kubectl import Kubectl
@@ -116,3 +117,11 @@ def test_a_user_without_access_is_denied(kubectl: Kubectl) -> None:
     kubectl.kubeconfig.write_text(yaml.safe_dump(document))
     denied = kubectl.run("ws", name)
     assert (denied.code, denied.stderr) == (1, f'Error: access to workspace "root:{name}" denied\n')
+
+
+@pytest.mark.long
+def test_a_shard_without_a_site_is_well_although_it_writes_no_heartbeat(kubectl: Kubectl) -> None:
+    header, line = kubectl.ok("atoll", "shards").splitlines()
+    assert header.split()[:7] == ["NAME", "REGION", "STATUS", "HEARTBEAT", "WORKSPACES", "OBJECTS", "DISK"]
+    assert line.split()[:6] == ["root", "-", "Ready", "-", "?", "?"]
+    assert re.search(r" \d+% of \d+ [MG]iB ", line)

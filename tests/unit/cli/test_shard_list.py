@@ -64,3 +64,19 @@ def test_what_is_not_answered_is_unknown_and_not_good() -> None:
     assert list(needs(shard(), Answers(None, None), NOW_S)) == [
         "eu-1 does not answer: look at its process and its machine"
     ]
+
+
+def test_a_shard_without_a_site_writes_no_heartbeat_and_needs_nobody_for_that() -> None:
+    never: Object = {"metadata": {"name": "root"}}
+    store: dict[str, dict[str, float]] = {
+        "atoll_store_used_bytes": {"": 10 << 20},
+        "atoll_store_room_bytes": {"": 90 << 20},
+    }
+    alone = Answers((), {**series(), **store}, in_site=False)
+    assert row(never, alone, NOW_S)[:7] == ("root", "-", "Ready", "-", "?", "?", "10% of 100 MiB")
+    assert list(needs(never, alone, NOW_S)) == []
+    full = Answers((), {**store, "atoll_store_room_bytes": {"": 1 << 20}}, in_site=False)
+    assert list(needs(never, full, NOW_S)) == ["root: its store is 90% full"]
+    assert list(needs(never, Answers((), {}), NOW_S)) == [
+        "root does not write its heartbeat: does it reach the root shard?"
+    ]

@@ -30,14 +30,21 @@ _HEADER = ("NAME", "REGION", "STATUS", "HEARTBEAT", "WORKSPACES", "OBJECTS", "DI
 _STREAM_LAG, _STREAM_AGE = "atoll_stream_lag_events", "atoll_stream_lag_seconds"
 _BEHIND, _BEHIND_S = "atoll_replication_lag_messages", "atoll_replication_lag_seconds"
 _END = "atoll_certificate_expiration_timestamp_seconds"
+_USED, _ROOM = "atoll_store_used_bytes", "atoll_store_room_bytes"
+#: The health check of a shard that writes a heartbeat, as those of a site do.
+_REGISTRATION = "registration"
 UNKNOWN = "?"
 
 
 class Answers(NamedTuple):
-    """What a shard said: the health checks that failed, and its series by name and label value; None: no answer."""
+    """What a shard said: the health checks that failed, and its series by name and label value; None: no answer.
+
+    `in_site` is False for a shard that runs without a site: it writes no heartbeat.
+    """
 
     failed: tuple[str, ...] | None
     series: dict[str, dict[str, float]] | None
+    in_site: bool = True
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -84,7 +91,9 @@ async def ask(target: Target, shard: Object) -> Answers:
     series = _series(metrics.body.decode(errors="replace")) if metrics.status == 200 else None
     lines = health.body.decode(errors="replace").splitlines()
     failed = tuple(line[3:].split()[0] for line in lines if line.startswith("[-]"))
-    return Answers(failed or (() if health.status == 200 else (f"HTTP {health.status}",)), series)
+    checks = {line[3:].split()[0] for line in lines if line.startswith(("[+]", "[-]"))}
+    failed = failed or (() if health.status == 200 else (f"HTTP {health.status}",))
+    return Answers(failed, series, not checks or _REGISTRATION in checks)
 
 
 def _series(text: str) -> dict[str, dict[str, float]]:
@@ -98,7 +107,7 @@ def _series(text: str) -> dict[str, dict[str, float]]:
         else:
             name, _, value = line.partition(" ")
             label = ""
-        if name in {_STREAM_LAG, _STREAM_AGE, _BEHIND, _BEHIND_S, _END}:
+        if name in {_STREAM_LAG, _STREAM_AGE, _BEHIND, _BEHIND_S, _END, _USED, _ROOM}:
             found.setdefault(name, {})[label] = float(value)
     return found
 
@@ -106,15 +115,16 @@ def _series(text: str) -> dict[str, dict[str, float]]:
 def row(shard: Object, said: Answers, now_s: float) -> tuple[str, ...]:
     """Return the line of a shard."""
     load, name = shards.load_of(shard), shard["metadata"]["name"]
-    beat = f"{max(now_s - load.heartbeat_s, 0):.0f}s ago" if load.heartbeat_s else "never"
-    disk = f"{_percent(load)}% of {_size(load.capacity_bytes)}" if load.capacity_bytes else UNKNOWN
+    beat = f"{max(now_s - load.heartbeat_s, 0):.0f}s ago" if load.heartbeat_s else "never" if said.in_site else "-"
+    counted = (str(load.workspaces), str(load.objects)) if load.heartbeat_s else (UNKNOWN, UNKNOWN)
+    full = _fullness(load, said)
+    disk = f"{full.percent}% of {_size(full.capacity_bytes)}" if full is not None else UNKNOWN
     return (
         name,
         labels_of(shard).get(REGION, "-"),
         _status(shard, said),
         beat,
-        str(load.workspaces),
-        str(load.objects),
+        *counted,
         disk,
         *_measured(said, now_s),
     )
@@ -127,10 +137,11 @@ def needs(shard: Object, said: Answers, now_s: float) -> Iterator[str]:
         yield f"{name} does not answer: look at its process and its machine"
     for check in said.failed or ():
         yield f"{name}: its health check {check} fails"
-    if said.failed is not None and now_s - load.heartbeat_s > SILENT_S:
+    if said.failed is not None and said.in_site and now_s - load.heartbeat_s > SILENT_S:
         yield f"{name} does not write its heartbeat: does it reach the root shard?"
-    if load.capacity_bytes and _percent(load) >= FULL_PERCENT:
-        yield f"{name}: its store is {_percent(load)}% full"
+    full = _fullness(load, said)
+    if full is not None and full.percent >= FULL_PERCENT:
+        yield f"{name}: its store is {full.percent}% full"
     if said.series is None:
         return
     for setting, end_s in said.series.get(_END, {}).items():
@@ -164,16 +175,25 @@ def _measured(said: Answers, now_s: float) -> tuple[str, str, str]:
     return lag, certificates, lacks or "nothing"
 
 
-def _percent(load: shards.Load) -> int:
-    return int(load.storage_bytes * 100 / load.capacity_bytes)
+class _Fullness(NamedTuple):
+    capacity_bytes: float
+    percent: int
+
+
+def _fullness(load: shards.Load, said: Answers) -> _Fullness | None:
+    """Return how full a store is: by the last heartbeat, without one by the metrics; None if neither tells."""
+    used, capacity = float(load.storage_bytes), float(load.capacity_bytes)
+    if not capacity and said.series is not None:
+        used = said.series.get(_USED, {}).get("", 0.0)
+        capacity = used + said.series.get(_ROOM, {}).get("", 0.0)
+    return _Fullness(capacity, int(used * 100 / capacity)) if capacity else None
 
 
 def _days(end_s: float, now_s: float) -> int:
     return int((end_s - now_s) // 86400)
 
 
-def _size(count: int) -> str:
-    size = float(count)
+def _size(size: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"

@@ -49,6 +49,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     map_size_bytes: int = 1 << 40
     #: Accept network and temporary file systems (tests, throw-away servers).
     allow_any_filesystem: bool = False
+    #: All that it holds is read elsewhere, so a file of an earlier format is replaced by an empty one.
+    replica: bool = False
     #: Bytes of used pages above which creates and updates are refused; 0: only free disk counts.
     quota_bytes: int = 0
     #: Free bytes kept for deletes and compaction.

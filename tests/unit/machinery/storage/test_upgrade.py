@@ -1,9 +1,13 @@
-"""A store of an earlier format: refused unless allowed, backed up first, whole whenever its upgrade is killed."""
+"""A store of an earlier format: refused unless allowed, backed up first, whole whenever its upgrade is killed.
+
+One that holds replicas alone, as those of front proxies and cache servers, is made anew instead.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,12 +15,16 @@ import lmdb
 import msgspec
 import pytest
 
-from atoll.machinery.storage.contract import Scope
+from atoll.cacheserver import process as cache_server
+from atoll.cacheserver.config import CacheServerConfig
+from atoll.frontproxy import process as front_proxy
+from atoll.frontproxy.config import FrontProxyConfig
+from atoll.machinery.storage.contract import RevisionCompacted, Scope
 from atoll.machinery.storage.environment import filesystem, opening
 from atoll.machinery.storage.environment.databases import FORMAT_VERSION
 from atoll.machinery.storage.environment.filesystem import StoreInUse
-from atoll.machinery.storage.environment.opening import UnknownFormat
-from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance import upgrade as upgrading
 from atoll.machinery.storage.maintenance.backup_files import MANIFEST
 from atoll.machinery.storage.maintenance.upgrade import UpgradeRefused, upgrade
@@ -172,3 +180,68 @@ async def test_a_start_upgrades_with_the_flag_alone(tmp_path: Path, monkeypatch:
     await prepare(msgspec.structs.replace(config, allow_format_upgrade=True)).close()
     await prepare(config).close()
     assert [each.name for each in (tmp_path / "root").glob("format-*")]
+
+
+async def test_a_replica_of_an_earlier_format_is_made_anew_and_its_revisions_are_gone(options: StoreOptions) -> None:
+    replica = msgspec.structs.replace(options, replica=True)
+    (before,) = opening.read_meta(Path(options.directory), options, "last")
+    store = open_store(replica)
+    with store.snapshot() as snapshot:
+        assert snapshot.scan(Scope(CONFIGMAPS)) == []
+    with pytest.raises(RevisionCompacted):
+        store.cursor(Scope(CONFIGMAPS), before)
+    (again,) = await create(store, "b")
+    assert again > before
+    store.cursor(Scope(CONFIGMAPS), again)
+    await store.close()
+    # The next start finds this format, and keeps it.
+    store = open_store(replica)
+    with store.snapshot() as snapshot:
+        assert len(snapshot.scan(Scope(CONFIGMAPS))) == 1
+    await store.close()
+
+
+async def test_a_replica_is_left_to_the_byte_where_it_is_not_its_own_earlier_file(options: StoreOptions) -> None:
+    replica, directory = msgspec.structs.replace(options, replica=True), Path(options.directory)
+    before = digest(options)
+    with pytest.raises(UnknownFormat, match=f"format {EARLIER}"):
+        open_store(msgspec.structs.replace(replica, shard="another"))
+    owner = filesystem.own(directory)
+    with pytest.raises(StoreInUse):
+        open_store(replica)
+    os.close(owner)
+    assert digest(options) == before
+    set_meta(directory, "format", FORMAT_VERSION + 1)
+    before = digest(options)
+    with pytest.raises(UnknownFormat, match=f"format {FORMAT_VERSION + 1}"):
+        open_store(replica)
+    assert digest(options) == before
+    set_meta(directory, "format", FORMAT_VERSION)
+    with pytest.raises(WrongShard):
+        open_store(msgspec.structs.replace(replica, shard="another"))
+
+
+def open_front_proxy(root: str) -> LmdbStore:
+    config = FrontProxyConfig(
+        root_directory=root,
+        allow_any_filesystem=True,
+        proxy_client_cert_file="a",
+        proxy_client_key_file="b",
+        root_ca_file="c",
+    )
+    return front_proxy.prepare(config)
+
+
+def open_cache_server(root: str) -> LmdbStore:
+    return cache_server._open(CacheServerConfig(root_directory=root, allow_any_filesystem=True))
+
+
+@pytest.mark.parametrize("opens", [open_front_proxy, open_cache_server])
+async def test_front_proxies_and_cache_servers_start_on_a_store_of_an_earlier_format(
+    tmp_path: Path, opens: Callable[[str], LmdbStore]
+) -> None:
+    await opens(str(tmp_path)).close()
+    set_meta(tmp_path / "store", "format", EARLIER)
+    await opens(str(tmp_path)).close()
+    (found,) = opening.read_meta(tmp_path / "store", StoreOptions(directory=""), "format")
+    assert found == FORMAT_VERSION

@@ -2,7 +2,7 @@
 
 `lmdb_store` opens it for writing (one process at a time), `workers.worker_store` for reading beside it. LMDB syncs at
 each commit: in 2,400 simulated power cuts the default mode lost nothing and every other mode lost acknowledged writes.
-Invariant: a file of another system, or of an unknown format, is left as it was.
+Invariant: a file of another system or shard, or of an unknown format, is left as it was.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import lmdb
 import msgspec
+import structlog
 
 from atoll.machinery.storage.environment import filesystem
-from atoll.machinery.storage.environment.databases import FORMAT_VERSION, MAX_DATABASES, Environment
+from atoll.machinery.storage.environment.databases import FORMAT_VERSION, MAX_DATABASES, Environment, Void
 from atoll.machinery.storage.environment.truncation import TruncatedFile, require_whole
 from atoll.machinery.storage.options import StoreOptions
 
@@ -47,10 +48,10 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
     filesystem.prepare_directory(directory)
     owner_fd = filesystem.own(directory)
     try:
-        if (directory / filesystem.DATA_FILE).exists():
-            _require_compatible(directory, options)
+        if not (directory / filesystem.DATA_FILE).exists() or _is_to_be_replaced(directory, options):
+            _create(directory, options, now_us)
         else:
-            _create(directory, options)
+            _require_compatible(directory, options)
         opened = _with_databases(open_raw(directory, options), directory, owner_fd)
     except BaseException:
         os.close(owner_fd)
@@ -131,13 +132,27 @@ def _require_compatible(directory: Path, options: StoreOptions) -> None:
         raise WrongShard(f"{directory} belongs to shard {shard!r}, not {options.shard!r}")
 
 
+def _is_to_be_replaced(directory: Path, options: StoreOptions) -> bool:
+    """Return whether the file is a replica of an earlier format. Raise UnknownFormat for one that cannot be read."""
+    if not options.replica:
+        return False
+    found, shard = read_meta(directory, options, "format", "shard")
+    if shard != options.shard or not isinstance(found, int) or found >= FORMAT_VERSION:
+        return False
+    structlog.get_logger().warning("replica of an earlier format, read anew", directory=str(directory), format=found)
+    return True
+
+
 def _is_foreign(directory: Path) -> bool:
     """Return whether no process of this system ever opened the file; then not even a lock file may be left behind."""
     return (directory / filesystem.DATA_FILE).exists() and not (directory / filesystem.OWNER_FILE).exists()
 
 
-def _create(directory: Path, options: StoreOptions) -> None:
-    """Build the file under another name, so that a file under the right one is always complete."""
+def _create(directory: Path, options: StoreOptions, now_us: int) -> None:
+    """Build the file under another name, so that a file under the right one is always complete.
+
+    Clients of a replica may have revisions of an earlier file, which mean nothing in this one.
+    """
     with new_directory(directory) as fresh:
         env = open_raw(fresh, options)
         meta = env.open_db(b"meta")
@@ -146,6 +161,7 @@ def _create(directory: Path, options: StoreOptions) -> None:
             "shard": options.shard,
             "shard_uid": str(uuid.uuid4()),
             "lineage": secrets.token_hex(8),
+            **({"voids": [Void(0, now_us)]} if options.replica else {}),
         }
         with env.begin(write=True, db=meta) as txn:
             for name, value in facts.items():
