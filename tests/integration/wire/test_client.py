@@ -255,9 +255,10 @@ async def test_a_request_given_up_closes_its_connection(serve: Serve, connect: C
     await until(lambda: running.server.connections == 0)
 
 
-async def test_nobody_there_is_unreachable(connect: Connect, unused_tcp_port: int) -> None:
-    with pytest.raises(Unreachable):
-        await connect(unused_tcp_port).request("GET", "/")
+async def test_nobody_there_is_unreachable(connect: Connect) -> None:
+    with socket.socket() as holder, pytest.raises(Unreachable):
+        holder.bind(("127.0.0.1", 0))
+        await connect(holder.getsockname()[1]).request("GET", "/")
 
 
 @pytest.mark.parametrize(
