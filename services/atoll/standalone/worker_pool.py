@@ -36,7 +36,8 @@ log = structlog.get_logger()
 SOCKET = "submit"
 #: Longest path of a Unix socket on every system; below a longer root directory the socket is in a temporary one.
 MAX_SOCKET_PATH_BYTES = 100
-START_TIMEOUT_S = 30.0
+#: A worker that ends says so at once; one that is slow on a busy machine is not begun anew.
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
 #: Seconds between two looks at the checks whose results the workers report.
 CHECK_S = 0.5

@@ -17,7 +17,7 @@ from harness.servers.in_process.cache_server import BASE, MASTER, Answer, Events
 from harness.servers.launch import Process, launch
 
 _SERVES = re.compile(r"serves https://127\.0\.0\.1:(\d+)/services/cache")
-START_TIMEOUT_S, STOP_TIMEOUT_S, PATIENCE_S = 60.0, 30.0, 60.0
+START_TIMEOUT_S, STOP_TIMEOUT_S, PATIENCE_S = 150.0, 60.0, 60.0
 
 
 class CacheProcess:

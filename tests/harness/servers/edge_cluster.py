@@ -33,7 +33,7 @@ from harness.servers.stand_ins.nodes import Nodes
 from harness.servers.stand_ins.syncer_pods import SyncerPods
 
 ADMINISTRATOR, CONTROLLERS = "kcp-admin", "system:kube-controller-manager"
-START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 30.0
+START_TIMEOUT_S, STOP_TIMEOUT_S = 150.0, 60.0
 #: Most garbage is of the start: collecting it less often saves a third of the CPU of one; the limit bounds the memory.
 _MEMORY = {"GOGC": "400", "GOMEMLIMIT": "280MiB"}
 #: Controllers of nodes and of clouds: there is neither.

@@ -33,7 +33,7 @@ from harness.environment import ROOT
 INFRA = ROOT / "infra/nats"
 READER, ADMIN, REGION = "cache-eu", "admin", "eu"
 PASSWORD = "made-for-a-test"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 
 
 def included(*users: NatsUser) -> str:

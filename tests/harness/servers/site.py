@@ -49,7 +49,7 @@ from harness.clients.api import PATIENCE_S, Api
 from harness.servers.launch import Process, launch
 from harness.waits import source_of
 
-START_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 60.0
+START_TIMEOUT_S, STOP_TIMEOUT_S = 150.0, 60.0
 #: Users with a certificate, and their groups; any other user of `api` has none.
 GROUPS = {
     "kcp-admin": (KCP_ADMIN,),

@@ -29,7 +29,7 @@ from harness.servers.launch import Process, launch
 from harness.servers.shard_process import process_of
 
 README = SERVICES / "atoll/virtualworkspace_sdk/README.md"
-START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 30.0
+START_TIMEOUT_S, STOP_TIMEOUT_S = 150.0, 60.0
 _SERVES = re.compile(r"serves (https://\S+)")
 
 
