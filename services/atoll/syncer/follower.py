@@ -108,7 +108,7 @@ class Follower:
         keys: set[Key] = set()
         options = {**self._options, "limit": PAGE}
         while True:
-            page = await self._client.request("GET", self._resource.path(), options)
+            page = await self._client.page(self._resource.path(), options)
             lead = {"apiVersion": page["apiVersion"], "kind": str(page["kind"]).removesuffix("List")}
             # An empty list of metadata has null.
             for item in page["items"] or ():

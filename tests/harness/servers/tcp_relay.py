@@ -8,6 +8,7 @@ with TcpRelay(4222) as relay:
     relay.join()
 
 A connection that was there while bytes were swallowed never speaks again, as its stream has a hole.
+`TcpRelay(4222, Shape(delay_s=2.0))` passes everything on as a bad line does.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
+
+from harness.servers.bad_line import Direction, Flight, Shape
 
 UP, DOWN = "to the server", "to the client"
 _READ_BYTES = 65536
@@ -25,8 +28,9 @@ _READ_BYTES = 65536
 class TcpRelay:
     """Passes connections on to a port of this machine, in threads."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, shape: Shape | None = None) -> None:
         self._target, self._is_cut = target, False
+        self._directions = {each: Direction(shape) for each in (UP, DOWN)} if shape is not None else {}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._open: list[socket.socket] = []
@@ -48,6 +52,8 @@ class TcpRelay:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for direction in self._directions.values():
+            direction.ended.set()
         self.cut()
         for thread in self._threads:
             thread.join()
@@ -105,16 +111,31 @@ class TcpRelay:
         thread.start()
 
     def _copy(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
-        with contextlib.suppress(OSError):
+        with self._sending(sink, direction) as send, contextlib.suppress(OSError):
             while data := source.recv(_READ_BYTES):
                 data, is_last = self._allowed(data, direction)
                 if sink not in self._deaf:
-                    sink.sendall(data)
+                    send(data)
                 if is_last:
                     self.cut()
         if sink not in self._deaf:
             with contextlib.suppress(OSError):
                 sink.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def _sending(self, sink: socket.socket, direction: str) -> Iterator[Callable[[bytes], None]]:
+        """How bytes are sent on; all that a bad line has of them is sent in the end."""
+        if direction not in self._directions:
+            yield sink.sendall
+            return
+        flight = Flight(self._directions[direction], sink)
+        delivering = threading.Thread(target=flight.deliver, daemon=True)
+        delivering.start()
+        try:
+            yield flight.send
+        finally:
+            flight.land()
+            delivering.join()
 
     def _allowed(self, data: bytes, direction: str) -> tuple[bytes, bool]:
         """The part of bytes that is passed on, and whether everything is cut then."""

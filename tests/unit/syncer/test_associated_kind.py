@@ -23,7 +23,7 @@ class Empty:
     def metadata(self) -> Empty:
         return self
 
-    async def request(self, method: str, path: str, query: object = None) -> Object:
+    async def page(self, path: str, query: object) -> Object:
         head = {
             "apiVersion": "meta.k8s.io/v1",
             "kind": "PartialObjectMetadataList",

@@ -144,9 +144,12 @@ class Client:
         headers = (*self.target.headers, ("user-agent", self._manager), ("accept", DISCOVERY))
         return _object((await self._send("GET", self._target(path, None), headers, b"")).body)
 
-    async def _send(self, method: str, target: str, headers: Headers, body: bytes) -> ClientResponse:
+    async def _send(
+        self, method: str, target: str, headers: Headers, body: bytes, *, is_long: bool = False
+    ) -> ClientResponse:
+        ask = self._read if is_long else self._http.request
         for attempt in range(self._retries + 1):
-            response = await self._http.request(method, target, headers, body)
+            response = await ask(method, target, headers, body)
             if response.status < 300:
                 return response
             delay_s = _come_back_s(response)
@@ -154,6 +157,12 @@ class Client:
                 break
             await asyncio.sleep(delay_s)
         raise _error(response.status, response.body)
+
+    async def _read(self, method: str, target: str, headers: Headers, body: bytes) -> ClientResponse:
+        """The whole of an answer that may take any time, but must not be silent for that of a request."""
+        silence_s = self._http.limits.request_timeout_s
+        async with await self._http.stream(method, target, headers, body, idle_timeout_s=silence_s) as stream:
+            return ClientResponse(stream.status, stream.headers, await stream.read())
 
     async def request(
         self,
@@ -190,12 +199,16 @@ class Client:
         token = ""
         while True:
             query = {**options, "continue": token} if token else options
-            page = await self.request("GET", resource.path(namespace), query)
+            page = await self.page(resource.path(namespace), query)
             token = page["metadata"].get("continue", "")
             _complete(page)
             yield page
             if not token:
                 return
+
+    async def page(self, path: str, query: Mapping[str, str]) -> Object:
+        """Return one page of a list as it is, which a slow line brings in any time."""
+        return _object((await self._send("GET", self._target(path, query), self._headers(), b"", is_long=True)).body)
 
     async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object:
         """Create an object and return it as stored. `namespace` defaults to the object's own. Raises AlreadyExists."""

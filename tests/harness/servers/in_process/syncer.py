@@ -26,11 +26,15 @@ Run = Callable[..., AbstractAsyncContextManager[Syncer]]
 
 @asynccontextmanager
 async def syncing(
-    cluster: tuple[Target, str], mailbox: Target, options: Options, patience_s: float = WATCH_IDLE_S
+    cluster: tuple[Target, str],
+    mailbox: Target,
+    options: Options,
+    patience_s: float = WATCH_IDLE_S,
+    make: Callable[..., Client] = Client,
 ) -> AsyncIterator[Syncer]:
-    """Run a syncer, which waits that long for a mailbox that is silent; it ends in order."""
+    """Run a syncer, which waits that long for a mailbox that is silent; it ends in order. `make` its edge's client."""
     limits = ClientLimits(request_timeout_s=min(patience_s, 60.0))
-    async with Client(mailbox, retries=0, limits=limits) as center, Client(*cluster) as client:
+    async with Client(mailbox, retries=0, limits=limits) as center, make(*cluster) as client:
         center.watch_idle_s = patience_s
         syncer = Syncer(center, client, options)
         task = asyncio.create_task(syncer.run())
