@@ -181,7 +181,7 @@ def test_writes_that_wait_for_a_webhook_leave_another_workspace_alone(
     api: Api, admin: Api, server: AdmissionServer, held: Held
 ) -> None:
     server.webhooks["/held"] = held
-    register(api, server, "Validating", server.webhook("/held", timeoutSeconds=20), server.webhook("/allow"))
+    register(api, server, "Validating", server.webhook("/held", timeoutSeconds=30), server.webhook("/allow"))
     there = admin.at(workspace_under(admin, type_="universal"))
     register(there, server, "Validating", server.webhook("/allow"))
     with ThreadPoolExecutor(80) as pool:
@@ -205,7 +205,7 @@ def test_consumers_of_an_export_share_its_webhook_fairly(
     for each in (consumer, api):
         bind(each, provider.cluster, "shapes")
     rule = {**CONFIGMAPS, "apiGroups": ["shapes.example.com"], "resources": ["squares"]}
-    register(provider, server, "Validating", server.webhook("/shared", rule, timeoutSeconds=20))
+    register(provider, server, "Validating", server.webhook("/shared", rule, timeoutSeconds=30))
     path = "/apis/shapes.example.com/v1/namespaces/default/squares"
     square = {"apiVersion": "shapes.example.com/v1", "kind": "Square", "metadata": {"name": "a"}}
     with ThreadPoolExecutor(80) as pool:
@@ -226,7 +226,7 @@ def test_nothing_is_there_after_a_shard_is_killed_while_a_webhook_holds_a_write(
         ShardProcess(tmp_path, "--egress-allow-cidr", "127.0.0.0/8") as shard,
     ):
         api = Api(shard, "root")
-        register(api, server, "Validating", server.webhook("/held", timeoutSeconds=20))
+        register(api, server, "Validating", server.webhook("/held", timeoutSeconds=30))
         api.post(MAPS.replace("configmaps", "secrets"), {"metadata": {"name": "before"}})
 
         def write() -> None:

@@ -201,8 +201,8 @@ def test_the_old_watch_prefix_watches_a_collection_and_one_object(state: State) 
 def test_a_bookmark_comes_before_the_end_and_a_watch_goes_on_from_it(api: Api) -> None:
     made = api.post("/api/v1/namespaces/default/configmaps", configmap("a", labels={"w": ""})).json
     path = f"/api/v1/namespaces/default/configmaps?watch=1&resourceVersion={made['metadata']['resourceVersion']}"
+    api.post("/api/v1/namespaces/default/configmaps", configmap("unseen"))
     with api.watch(f"{path}&labelSelector=w&allowWatchBookmarks=1&timeoutSeconds=3") as events:
-        api.post("/api/v1/namespaces/default/configmaps", configmap("unseen"))
         mark = events.next()
         assert (mark.type, mark.object["metadata"].get("annotations")) == ("BOOKMARK", None)
         assert mark.revision > int(made["metadata"]["resourceVersion"])

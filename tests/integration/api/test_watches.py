@@ -105,8 +105,8 @@ def test_a_watch_ends_cleanly_after_its_time(api: Api) -> None:
 
 def test_a_bookmark_comes_only_to_who_asked_and_carries_a_revision(api: Api) -> None:
     since = create(api, "a")
+    api.post(CONFIGMAPS, configmap("unseen"))
     with api.watch(f"{WATCH}&resourceVersion={since}&timeoutSeconds=3&allowWatchBookmarks=true") as events:
-        api.post(CONFIGMAPS, configmap("unseen"))
         (event,) = events.rest()
     assert (event.type, event.object["kind"], event.object["apiVersion"]) == ("BOOKMARK", "ConfigMap", "v1")
     assert event.revision > since

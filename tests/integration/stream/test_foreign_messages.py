@@ -26,7 +26,7 @@ from harness.models.shard_log import CONFIGMAPS, ShardLog
 from harness.servers.in_process.publisher import QUICK, Running, publishing, read_events
 from harness.servers.nats import NatsServer, eventually
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def write(log: ShardLog, count: int) -> None:

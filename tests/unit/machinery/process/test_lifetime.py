@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.process.lifetime import BackgroundWorkFailed, Lifetime
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 async def forever(began: asyncio.Event, ended: list[str], name: str) -> None:
