@@ -104,9 +104,10 @@ async def _list_item(shard: CountedShard) -> float:
     """By lists of two lengths: what one more item takes."""
     path = "/clusters/root/api/v1/namespaces/lists/configmaps"
     await shard.ask("POST", "/clusters/root/api/v1/namespaces", _namespace("lists"))
+    await shard.idle()
     taken = []
     for length in (100, 400):
-        while length > len((await shard.ask("GET", path))["items"]):
+        for _ in range(length - len((await shard.ask("GET", path))["items"])):
             await shard.ask("POST", path, config_map(next(_NAMES)))
         await shard.idle()
         taken.append(await _each(shard, lambda name: shard.ask("GET", path), times=_HEAVY))

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from tidy.sources import modules, parsed
+from tidy.sources import modules, parsed, statements
 
 
-def imported(tree: ast.AST, files: Mapping[str, Path]) -> set[str]:
+def imported(tree: ast.Module, files: Mapping[str, Path]) -> set[str]:
     """The modules of `known` that a file imports. A package counts if no module below it is named."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in files}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

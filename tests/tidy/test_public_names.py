@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from tidy.sources import ROOT, SERVICES, modules, name_of, parsed, source_files
+from tidy.sources import ROOT, SERVICES, modules, name_of, parsed, source_files, statements
 
 #: Packages for programs beside a shard: their public names need no caller here.
 PUBLIC = ("atoll/events/", "atoll/virtualworkspace_sdk/", "atoll/machinery/client/")
@@ -67,7 +67,7 @@ def test_modules_named_in_docstrings_exist() -> None:
     folders = {path.parent.name for path in source_files()}
     missing = []
     for path in source_files():
-        for node in ast.walk(parsed(path)):
+        for node in statements(parsed(path)):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for text in _QUOTED.findall(ast.get_docstring(node) or ""):

@@ -43,6 +43,7 @@ def spelled() -> dict[str, str]:
     return {
         node.value: f"{path.stem}:{node.lineno}"
         for path in source_files()
+        if _KEY.search(path.read_text())
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _KEY.fullmatch(node.value)
     }

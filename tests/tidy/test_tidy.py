@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.clients.go_programs import cache_folder
-from tidy.sources import ROOT, name_of, parsed, source_files
+from tidy.sources import ROOT, name_of, parsed, source_files, statements
 
 MAX_LINES, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 7
 _MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -62,7 +62,7 @@ def test_layers_hold() -> None:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 

@@ -21,6 +21,7 @@ from atoll.machinery.cel.environment import Environment
 from atoll.machinery.cel.errors import CompileError, EvaluationError, ProgramError
 from atoll.machinery.cel.types import BOOL, DOUBLE, DYN, INT, STRING, UINT, ListType, MapType
 from atoll.machinery.cel.values import SECOND, Duration, Timestamp, TypeValue
+from harness.tiers import every
 
 CASES, SHARDS = 6_000, 12
 BINDINGS = {
@@ -180,7 +181,7 @@ def _plain_time(value: Any) -> Any:
     return ("type", value.name)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", every(4, range(SHARDS)))
 def test_both_give_the_same_answer_to_expressions_grown_from_a_seed(shard: int) -> None:
     different = []
     for case in range(shard * CASES // SHARDS, (shard + 1) * CASES // SHARDS):

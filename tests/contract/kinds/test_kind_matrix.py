@@ -33,6 +33,7 @@ from harness.clients.api import (
 )
 from harness.data.kind_samples import IN_ROOT, SINGLETONS, collection, definitions, kinds, name_of, needed, sample
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 Object = dict[str, Any]
 KINDS = kinds()
@@ -48,8 +49,8 @@ def _id(kind: Kind) -> str:
     return f"{kind.plural}.{kind.version}.{kind.group}"
 
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=_id)
-every_made_kind = pytest.mark.parametrize("kind", MADE_BY_CLIENTS, ids=_id)
+every_kind = pytest.mark.parametrize("kind", every(2, KINDS), ids=_id)
+every_made_kind = pytest.mark.parametrize("kind", every(2, MADE_BY_CLIENTS), ids=_id)
 
 
 @pytest.fixture(scope="module")

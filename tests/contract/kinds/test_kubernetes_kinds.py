@@ -125,6 +125,7 @@ def test_an_invalid_object_is_refused_in_both_forms() -> None:
         assert schema.unknown_fields({**wrong, "spec": {"replica": 1}}) == ["spec.replica"]
 
 
+@pytest.mark.long
 def test_a_shard_reads_none_of_it() -> None:
     """Neither the data nor what makes and checks the kinds is in memory where nobody binds them."""
     program = (

@@ -73,6 +73,7 @@ def test_selectors_of_devices_are_compiled_in_slices_and_stored_ones_may_call_ne
     assert our_errors(Case("", stored, copy.deepcopy(stored))) == []
 
 
+@pytest.mark.long
 def test_errors_of_many_parts_do_not_repeat_all_of_them() -> None:
     """Thousands of claims, resources and containers: time and texts grow with the object, not with its square."""
     many = range(3000)

@@ -63,6 +63,7 @@ ROOTS["spec"]["scope"] = "Cluster"
 NOT_HONOURED = {"shardSelector", "ignoreStoreReadErrorWithClusterBreakingPotential"}
 
 
+@pytest.mark.long
 async def test_protobuf_documents_are_what_gnostic_makes_of_the_json_ones(tmp_path: Path, manifests: Path) -> None:
     catalog = catalog_of(ODDS, ROOTS, *real_crds(manifests).values())
     await written(catalog, tmp_path)

@@ -16,7 +16,7 @@ from harness.oracles.kubernetes import Oracle
 
 pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
 
-DEFAULT = 200
+DEFAULT = 80
 
 
 @pytest.fixture(scope="module")

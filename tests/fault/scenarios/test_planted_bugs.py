@@ -21,6 +21,7 @@ from fault.validators import violation as named
 from fault.validators.violation import Violation
 from harness.seeds import seed_of_run
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import only
 
 RUNS = 5
 ONE_KILL = Plan(kills=1, shortest_s=0.8, longest_s=1.2, survives=False)
@@ -40,7 +41,7 @@ OF_CAMPAIGNS: dict[str, tuple[Plan, tuple[type[Violation], ...]]] = {
     "lost_precondition": (NO_KILL, (named.LostUpdate, named.BrokenPrecondition, named.LostWrite, named.OutOfOrder)),
 }
 #: Those of the default run; the others belong to the long tier.
-SHORT = {"publish_before_commit", "off_by_one_resume", "uncharged_delete", "lost_precondition"}
+SHORT = {"off_by_one_resume"}
 OTHER_SCENARIOS = {"no_fence", "unverified_crc", "lost_cursor", "split_batch", "moving_pages", "tired_publisher"}
 
 
@@ -58,9 +59,7 @@ async def hunt(directory: Path, mutant: str, plan: Plan, seed: int) -> Violation
     return None
 
 
-@pytest.mark.parametrize(
-    "mutant", [each if each in SHORT else pytest.param(each, marks=pytest.mark.long) for each in OF_CAMPAIGNS]
-)
+@pytest.mark.parametrize("mutant", only(SHORT, OF_CAMPAIGNS))
 async def test_a_bug_under_load_is_found_by_name(tmp_path: Path, mutant: str) -> None:
     plan, expected = OF_CAMPAIGNS[mutant]
     for attempt in range(RUNS):
@@ -76,6 +75,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
         second_is_refused(first, ShardProcess(tmp_path), tmp_path)
 
 
+@pytest.mark.long
 def test_a_store_without_a_fence_is_found(tmp_path: Path) -> None:
     make = partial(MutantProcess, tmp_path, "no_fence")
     with make() as first, pytest.raises(named.NotFenced):
@@ -86,6 +86,7 @@ def test_damaged_objects_are_refused_and_the_others_served(tmp_path: Path) -> No
     assert served_after_damage(ShardProcess(tmp_path)) == DAMAGED
 
 
+@pytest.mark.long
 def test_checksums_nobody_looks_at_are_found(tmp_path: Path) -> None:
     with pytest.raises(named.WrongAnswer):
         served_after_damage(MutantProcess(tmp_path, "unverified_crc"))

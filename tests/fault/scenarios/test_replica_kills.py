@@ -22,6 +22,7 @@ from harness.data.stores import key, replica, store_options
 from harness.environment import python_environment
 from harness.models.replica_store import ReplicaModel
 from harness.seeds import replay_command, seed_of_run
+from harness.tiers import every
 
 _THIS = "tests/fault/scenarios/test_replica_kills.py"
 
@@ -90,7 +91,7 @@ async def campaign(options: StoreOptions, seed: int, kills: int) -> None:
         await store.close()
 
 
-@pytest.mark.parametrize("in_thread", [False, True], ids=["inline", "threaded"])
+@pytest.mark.parametrize("in_thread", every(2, [False, True]), ids=["inline", "threaded"])
 async def test_rows_and_mark_agree_whenever_replication_is_killed(tmp_path: Path, in_thread: bool) -> None:
     seed = seed_of_run(4)
     try:

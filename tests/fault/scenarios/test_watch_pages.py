@@ -52,6 +52,7 @@ def writes_between_pages(shard: ShardProcess) -> None:
         read_until(stream, {name: change(api, name) for name in (names[0], names[-1])})
 
 
+@pytest.mark.long
 def test_changes_between_two_pages_are_shown(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         writes_between_pages(shard)

@@ -130,6 +130,7 @@ def test_a_frozen_shard_holds_up_nobody_else(site: Site, tree: Tree, admin: Api)
     converged(site)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("without", [down, frozen])
 def test_consumers_bind_write_and_upgrade_without_the_exporters_shard(
     site: Site, without: Callable[[SiteProcess], contextlib.AbstractContextManager[None]]
@@ -257,6 +258,7 @@ def test_a_partition_from_nats_stops_nobody(site: Site, admin: Api) -> None:
     caught_up(site, admin, "partition")
 
 
+@pytest.mark.long
 def test_streams_that_are_lost_are_filled_again_and_take_nothing_away(site: Site, tree: Tree, admin: Api) -> None:
     def members() -> set[object]:
         stores = stores_of(site)
@@ -275,6 +277,7 @@ def test_streams_that_are_lost_are_filled_again_and_take_nothing_away(site: Site
 # --- cache server
 
 
+@pytest.mark.long
 async def test_shards_do_without_a_cache_server_and_it_takes_up_what_it_missed(
     site: Site, tree: Tree, admin: Api, tmp_path: Path
 ) -> None:

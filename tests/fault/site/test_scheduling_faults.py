@@ -85,6 +85,7 @@ def chosen(admin: Api, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_shard_that_is_down_is_waited_for_or_passed_over_as_the_selector_says(site: Site, admin: Api) -> None:
     with killed(site.shards["shard-1"]):
         name = workspace(admin, selector=on("shard-1"))
@@ -177,6 +178,7 @@ def test_a_workspace_deleted_before_its_cluster_was_answered_leaves_none(site: S
     eventually(lambda: not owned_by(site, uid), "no cluster is left", LONG_S)
 
 
+@pytest.mark.long
 def test_many_that_wait_for_a_frozen_shard_do_not_hold_up_others(site: Site, admin: Api) -> None:
     with frozen(site.shards["shard-1"]):
         waiting = [workspace(admin, selector=on("shard-1")) for _ in range(40)]
@@ -191,6 +193,7 @@ def owner(obj: dict[str, Any]) -> str:
     return str(((obj.get("spec") or {}).get("owner") or {}).get("uid", ""))
 
 
+@pytest.mark.long
 def test_a_cluster_whose_workspaces_shard_is_down_goes_when_it_is_back(site: Site, admin: Api) -> None:
     made = ready(admin, workspace(admin, selector=on("shard-1")))
     inside = site.shards["shard-1"].api(made["spec"]["cluster"], "shard-admin")
@@ -206,6 +209,7 @@ def test_a_cluster_whose_workspaces_shard_is_down_goes_when_it_is_back(site: Sit
     eventually(lambda: owned_by(site, made["metadata"]["uid"]) == [], "its cluster is gone")
 
 
+@pytest.mark.long
 def test_a_tree_waits_for_the_part_that_is_down_and_goes_when_it_is_back(site: Site, admin: Api) -> None:
     single = ready(admin, workspace(admin, selector=on("shard-1")))
     top = ready(admin, workspace(admin, selector=on("shard-2")))

@@ -154,6 +154,7 @@ def test_a_binding_gone_the_provider_reaches_nothing(pair: Pair) -> None:
         assert create(pair.consumer).code == 201
 
 
+@pytest.mark.long
 def test_objects_of_a_terminating_namespace_are_asked_about(pair: Pair) -> None:
     space = "/api/v1/namespaces/team"
     pair.consumer.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
@@ -173,6 +174,7 @@ def test_objects_of_a_terminating_namespace_are_asked_about(pair: Pair) -> None:
     eventually(lambda: pair.consumer.get(space, expect=0).code == 404, "the namespace is gone", 60.0)
 
 
+@pytest.mark.long
 def test_a_deleted_workspace_waits_for_the_webhook_of_a_provider_but_not_for_its_own(admin: Api, pair: Pair) -> None:
     workspaces = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
     name = pair.consumer.cluster.rpartition(":")[2]

@@ -215,6 +215,7 @@ def test_an_error_denies_under_fail_and_not_under_ignore(api: Api, policies: Pol
     api.post(CONFIGMAPS, configmap("b", {"a": "c"}), expect=422)
 
 
+@pytest.mark.long
 def test_a_policy_at_its_budget_is_stopped_and_holds_nobody(api: Api, shard: ShardProcess, policies: Policies) -> None:
     many = "object.data.map(k, k).all(x, object.data.map(k, k).all(y, object.data[x] != y))"
     costly = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "costly"}}}

@@ -10,6 +10,8 @@ from harness.clients.api import Api, configmap, workspace_under
 from harness.clients.policies import POLICIES, Policies, denial
 from harness.servers.shard_process import ShardProcess
 
+pytestmark = pytest.mark.long
+
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CONNECTIONS = 12
 

@@ -218,6 +218,7 @@ def test_a_validating_webhook_that_patches_fails(api: Api, server: AdmissionServ
     assert api.post(MAPS, configmap("b", labels={"policy": "Ignore"})).json["data"] == {}
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_given_up_after_its_timeout(api: Api, server: AdmissionServer) -> None:
     install(api, server)
     over = threading.Event()

@@ -298,6 +298,7 @@ def test_what_the_schema_does_not_name_is_pruned_from_a_mutation(api: Api, serve
     assert created(api, square("a", data=STARTED), PATH) == {**STARTED, "mutation-stage-1": "yes"}
 
 
+@pytest.mark.long
 def test_the_timeout_is_honoured(api: Api, server: AdmissionServer) -> None:
     settings: list[Object] = [
         {"timeoutSeconds": 1, "failurePolicy": "Fail"},

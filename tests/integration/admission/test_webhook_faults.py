@@ -86,6 +86,7 @@ def test_a_dead_webhook_refuses_what_it_must_see_and_is_called_once_it_is_back(a
         assert back.requests("/allow")
 
 
+@pytest.mark.long
 def test_a_slow_webhook_is_given_up_in_the_same_words_again_and_again(
     api: Api, server: AdmissionServer, held: Held
 ) -> None:
@@ -247,6 +248,7 @@ def test_nothing_is_there_after_a_shard_is_killed_while_a_webhook_holds_a_write(
         api.close()
 
 
+@pytest.mark.long
 def test_a_change_counts_on_the_writer_and_on_every_worker(tmp_path: Path, server: AdmissionServer) -> None:
     server.webhooks["/never"] = deny("never")
     with ShardProcess(tmp_path, "--workers", "2", "--egress-allow-cidr", "127.0.0.0/8") as shard:

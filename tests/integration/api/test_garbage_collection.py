@@ -133,6 +133,7 @@ def test_a_deletion_is_not_blocked_by_a_circle_of_dependents(api: Api) -> None:
         gone(api, f"{CONFIGMAPS}/pod{number}")
 
 
+@pytest.mark.long
 def test_dependents_with_a_valid_owner_and_one_that_waits_for_them_stay(api: Api) -> None:
     """Garbage collector should not delete dependents that have both valid owner and owner that's waiting for
     dependents to be deleted."""

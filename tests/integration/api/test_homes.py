@@ -93,9 +93,9 @@ def test_homes_are_in_root_alone_and_not_of_service_accounts(admin: Api) -> None
 @pytest.mark.parametrize(
     ("flag", "code"),
     [
-        ("--enable-home-workspaces=false", 404),
+        pytest.param("--enable-home-workspaces=false", 404, marks=pytest.mark.long),
         ("--home-workspaces-home-creator-groups=team-x", 403),
-        ("--home-workspaces-home-creator-groups=team-a,team-x", 200),
+        pytest.param("--home-workspaces-home-creator-groups=team-a,team-x", 200, marks=pytest.mark.long),
     ],
 )
 def test_who_may_have_a_home_is_the_operators_to_say(

@@ -53,6 +53,7 @@ def test_kinds_are_explained_from_both_versions(kubectl: Kubectl, output: str) -
     assert kubectl.run("explain", "circles.spec.nothing", "--output", output).code != 0
 
 
+@pytest.mark.long
 def test_every_served_kind_is_explained(kubectl: Kubectl, api: Api) -> None:
     """By one kubectl or another: each takes its share of them."""
     number, of = kubectls().index(Path(kubectl.binary)), len(kubectls())

@@ -56,6 +56,7 @@ def until_expired(api: Api, path: str) -> dict[str, Any]:
     return status
 
 
+@pytest.mark.long
 def test_a_token_expires_into_one_that_goes_on_without_its_moment(here: Api) -> None:
     fill(here)
     first = here.get(f"{CONFIGMAPS}?limit={LIMIT}").json
@@ -128,6 +129,7 @@ def test_a_watch_below_the_log_is_told_so_once_and_one_at_its_end_goes_on(here: 
         assert [e.type for e in events.rest()] == ["ADDED", "ADDED", "BOOKMARK"]
 
 
+@pytest.mark.long
 def test_a_watch_goes_on_over_restarts_and_misses_nothing(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         root = Api(shard, "root")
@@ -161,6 +163,7 @@ def test_a_watch_goes_on_over_restarts_and_misses_nothing(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.long
 def test_so_is_a_watch_of_all_that_goes_down_to_an_edge_cluster(here: Api) -> None:
     items, view = "/apis/edge.kubestellar.io/v2alpha1/downsyncitems", mailbox_view(here)
     configs = items.replace("downsyncitems", "edgesyncconfigs")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.clients.api import PARTIAL, TABLE, Answer, Api, Event, configmap, crd, define, workspace_under
+from harness.tiers import every
 
 IN_N = "/api/v1/namespaces/n/configmaps"
 END = "k8s.io/initial-events-end"
@@ -102,7 +103,8 @@ def test_a_revision_says_where_a_watch_starts_and_bookmarks_only_mark(
 
 
 @pytest.mark.parametrize(
-    "query", ["resourceVersion={far}", f"resourceVersion={{far}}&{LIST}", f"resourceVersion={{far}}&{NO_LIST}"]
+    "query",
+    every(3, ["resourceVersion={far}", f"resourceVersion={{far}}&{LIST}", f"resourceVersion={{far}}&{NO_LIST}"]),
 )
 def test_a_revision_that_never_comes_is_one_error_event(state: State, query: str) -> None:
     (event,) = state.events(f"{query}&allowWatchBookmarks=true")
@@ -198,6 +200,7 @@ def test_the_old_watch_prefix_watches_a_collection_and_one_object(state: State) 
         assert received(events.rest()) == ["ADDED c"]
 
 
+@pytest.mark.long
 def test_a_bookmark_comes_before_the_end_and_a_watch_goes_on_from_it(api: Api) -> None:
     made = api.post("/api/v1/namespaces/default/configmaps", configmap("a", labels={"w": ""})).json
     path = f"/api/v1/namespaces/default/configmaps?watch=1&resourceVersion={made['metadata']['resourceVersion']}"
@@ -280,6 +283,7 @@ def test_tables_and_metadata_see_transitions_deletions_and_marks_in_their_form(
     assert revisions == sorted(set(revisions))
 
 
+@pytest.mark.long
 def test_one_client_holds_hundreds_of_watches_of_http_1(state: State) -> None:
     api = state.api
     path = "/api/v1/namespaces/default/configmaps"

@@ -225,6 +225,7 @@ def test_bad_options_are_told_before_the_stream_begins(api: Api, query: str, cod
     assert message in api.get(f"{CONFIGMAPS}?watch=1&{query}", expect=code).message
 
 
+@pytest.mark.long
 def test_a_revision_of_the_far_future_is_an_error_event(api: Api) -> None:
     with api.watch(f"{WATCH}&resourceVersion={FAR}") as events:
         (event,) = events.rest()

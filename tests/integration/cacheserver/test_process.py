@@ -164,6 +164,7 @@ async def test_forged_events_are_not_served(tmp_path: Path) -> None:
                 assert await cache.metric("atoll_replication_refused_rows_total", shard="amber", reason=reason)
 
 
+@pytest.mark.long
 async def test_it_starts_from_disk_and_takes_up_what_it_missed(tmp_path: Path) -> None:
     async with two_shards(tmp_path) as (sea, root, amber):
         cluster = await provider(root, amber)
@@ -188,6 +189,7 @@ async def test_it_starts_from_disk_and_takes_up_what_it_missed(tmp_path: Path) -
             await cache.until(BASE + EXPORTS, lambda answer: set(answer.names) == {"gadgets", *root_exports()})
 
 
+@pytest.mark.long
 async def test_what_a_shard_no_longer_has_goes_with_the_next_full_reading(tmp_path: Path) -> None:
     async with two_shards(tmp_path) as (sea, root, amber):
         cluster = await provider(root, amber)

@@ -280,6 +280,7 @@ def test_two_exports_claim_the_same_objects_side_by_side(consumer: Api, provider
     carries(consumer, f"{path}/s", pairs[1])
 
 
+@pytest.mark.long
 def test_more_objects_than_fit_a_page_are_labelled_and_unlabelled(consumer: Api, maps: Maps) -> None:
     path, pair = maps
     for number in range(530):

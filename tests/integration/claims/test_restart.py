@@ -81,6 +81,7 @@ async def test_what_is_interrupted_is_finished_after_a_restart(tmp_path: Path, s
         assert bool(binding["status"].get("appliedPermissionClaims")) is (state == "Accepted")
 
 
+@pytest.mark.long
 async def test_what_was_done_is_not_written_again_after_a_restart(tmp_path: Path) -> None:
     async with shard_inside(tmp_path) as shard:
         provider, consumer = await prepared(shard)
@@ -94,6 +95,7 @@ async def test_what_was_done_is_not_written_again_after_a_restart(tmp_path: Path
             assert (snapshot.last(CONFIG_MAPS, consumer), snapshot.last(API_BINDINGS, consumer)) == (maps, bindings)
 
 
+@pytest.mark.long
 async def test_what_is_withdrawn_while_objects_are_labelled_leaves_no_label(tmp_path: Path) -> None:
     async with shard_inside(tmp_path) as shard:
         provider, consumer = await prepared(shard)
@@ -110,6 +112,7 @@ async def test_what_is_withdrawn_while_objects_are_labelled_leaves_no_label(tmp_
             assert said["PermissionClaimsApplied"] == "True"
 
 
+@pytest.mark.long
 async def test_a_binding_that_goes_while_objects_are_labelled_leaves_no_label(tmp_path: Path) -> None:
     async with shard_inside(tmp_path) as shard:
         provider, consumer = await prepared(shard)

@@ -87,6 +87,7 @@ async def test_a_watch_tells_what_happens_from_a_revision_on(client: Client) -> 
     assert seen == ["ADDED", "MODIFIED", "DELETED"]
 
 
+@pytest.mark.long
 async def test_an_informer_over_every_cluster_survives_a_restart(tmp_path: Path) -> None:
     # Only the shard's own administrator may read all workspaces, and only that token stays valid after a restart.
     async with (

@@ -104,6 +104,7 @@ def test_an_api_is_offered_bound_and_used(bay: Bay, kubectl: Kubectl) -> None:
     assert kubectl.ok("atoll", "export", "-w", bay.provider).splitlines()[1].split() == ["boats", "1", "2", "1", "1"]
 
 
+@pytest.mark.long
 def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> None:
     bay.enter("shop")
     warnings = [
@@ -141,6 +142,7 @@ def test_what_went_wrong_is_told_with_a_way_on(bay: Bay, kubectl: Kubectl) -> No
     assert unheard.stderr == f'Error: no APIExport "cars" in workspace {bay.provider}; there are: boats\n'
 
 
+@pytest.mark.long
 def test_a_binding_for_one_identity_alone(bay: Bay, kubectl: Kubectl) -> None:
     export = f"--server={bay.server}/clusters/{bay.provider}", "apiexport/boats"
     identity = kubectl.ok("get", *export, "-o", "jsonpath={.status.identityHash}")
@@ -184,6 +186,7 @@ def allow(kubectl: Kubectl, user: str, role: str) -> None:
     kubectl.ok("create", "clusterrolebinding", f"{user}-{role}", f"--clusterrole={role}", f"--user={user}")
 
 
+@pytest.mark.long
 def test_kubectl_completes_exports_and_claims(bay: Bay, kubectl: Kubectl) -> None:
     def completed(*words: str) -> list[str]:
         *found, directive = kubectl.ok("__complete", *words).splitlines()

@@ -35,6 +35,7 @@ def test_a_person_makes_workspaces_and_works_in_them(kubectl: Kubectl, shard: Sh
     assert kubectl.run("get", "configmap", "c").code == 1
 
 
+@pytest.mark.long
 def test_a_person_finds_the_way(kubectl: Kubectl) -> None:
     acme = unique("way")
     kubectl.ok("create", "workspace", acme, "--enter")
@@ -51,6 +52,7 @@ def test_a_person_finds_the_way(kubectl: Kubectl) -> None:
     assert re.fullmatch(r"    └── b  type=root:\w+  phase=Ready  cluster=[0-9a-z]{16}", wide)
 
 
+@pytest.mark.long
 def test_kubectl_completes_the_way(kubectl: Kubectl) -> None:
     acme, name = unique("finish"), unique("mine")
     kubectl.ok("create", "workspace", acme, "--enter")
@@ -69,6 +71,7 @@ def test_kubectl_completes_the_way(kubectl: Kubectl) -> None:
     assert f"root:{acme}:{name}" in completed("ws", "create", "x", "--type", "root:")
 
 
+@pytest.mark.long
 def test_what_is_not_there_is_told_and_changes_nothing(kubectl: Kubectl) -> None:
     before = kubectl.kubeconfig.read_bytes()
     assert kubectl.run("ws", "nowhere") == (1, "", 'Error: workspace "root:nowhere" not found\n')
@@ -78,6 +81,7 @@ def test_what_is_not_there_is_told_and_changes_nothing(kubectl: Kubectl) -> None
     assert kubectl.kubeconfig.read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_tilde_leads_home(kubectl: Kubectl) -> None:
     home = re.fullmatch(r'Current workspace is "([0-9a-z]{10,14})"\.\n', kubectl.ok("ws", "~"))
     assert home is not None
@@ -86,6 +90,7 @@ def test_a_tilde_leads_home(kubectl: Kubectl) -> None:
     assert kubectl.ok("ws", "use", "~", "--short").strip() == home[1]
 
 
+@pytest.mark.long
 def test_an_existing_workspace_is_refused_or_taken(kubectl: Kubectl) -> None:
     name = unique("again")
     kubectl.ok("create", "workspace", name, "--create-context", "mine")

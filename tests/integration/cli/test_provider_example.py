@@ -185,6 +185,7 @@ async def test_the_provider_of_the_readme_serves_its_consumers(
         assert not running.done(), running
 
 
+@pytest.mark.long
 async def test_the_provider_of_the_readme_goes_on_where_it_was_when_the_shard_comes_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.clients.api import Api
 from harness.clients.kubectl import Kubectl
 from harness.servers.shard_process import ShardProcess
+
+pytestmark = pytest.mark.long
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness.clients.kubectl import Kubectl, Result
 from harness.servers import processes
 from harness.servers.shard_process import ShardProcess
@@ -13,6 +15,7 @@ def atoll(shard: ShardProcess, command: str, *flags: str) -> Result:
     return processes.atoll(command, "--root-directory", str(shard.root), *flags)
 
 
+@pytest.mark.long
 def test_the_caretakers_of_a_running_and_of_a_stopped_shard(tmp_path: Path) -> None:
     shard = ShardProcess(tmp_path)
     with shard:

@@ -87,6 +87,7 @@ def present(api: Api) -> set[str]:
     return {path for path in DATA if api.send("GET", f"{path}/{NAME}").code == 200}
 
 
+@pytest.mark.long
 def test_they_are_copied_from_the_view_into_the_view_and_a_workspaces_own_are_not(
     workload: Api, mailboxes: dict[str, Api]
 ) -> None:

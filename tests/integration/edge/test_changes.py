@@ -86,6 +86,7 @@ async def sea(tmp_path: Path) -> AsyncIterator[Archipelago]:
         yield sea
 
 
+@pytest.mark.long
 async def test_what_is_followed_is_told_of_every_shard_and_after_a_restart_what_was_missed(
     sea: Archipelago, tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ async def test_of_a_whole_stream_only_what_is_followed_is_told_and_quiet_parts_k
         assert (reader.handler.names, reader.handler.rereads) == (["three"], [])
 
 
+@pytest.mark.long
 async def test_lost_history_is_told_and_a_lost_server_is_reported_and_made_up_for(
     sea: Archipelago, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_workspace_that_a_user_made_stays_whatever_its_name(inventory: Api, ho
     assert "deletionTimestamp" not in home.get(f"{WORKSPACES}/a-mb-b").json["metadata"]
 
 
+@pytest.mark.long
 def test_nothing_is_withdrawn_from_the_mailbox_of_a_target_that_goes(
     inventory: Api, workload: Api, home: Api, root: Api
 ) -> None:
@@ -189,6 +190,7 @@ def test_nothing_is_withdrawn_from_the_mailbox_of_a_target_that_goes(
         api.close()
 
 
+@pytest.mark.long
 def test_mailboxes_and_destinations_stay_while_no_shard_is_named(
     controllers: EdgeControllers, inventory: Api, workload: Api, home: Api
 ) -> None:
@@ -315,6 +317,7 @@ def test_an_invalid_placement_that_was_admitted_says_what_is_wrong_and_has_no_ef
     eventually(lambda: error() is None, "nothing is wrong any more")
 
 
+@pytest.mark.long
 def test_after_a_crash_nothing_is_written_again(
     controllers: EdgeControllers, inventory: Api, workload: Api, home: Api
 ) -> None:

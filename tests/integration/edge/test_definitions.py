@@ -19,6 +19,8 @@ from integration.edge.placed import (
     workload,
 )
 
+pytestmark = pytest.mark.long
+
 __all__ = ["inventory", "mailboxes", "workload"]
 
 GROUP = "harbour.example.com"

@@ -123,6 +123,7 @@ def survive(seed: int, kills: int, controllers: EdgeControllers, workload: Api, 
     assert world.written() == before
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_controllers_that_are_killed_resume_and_repeat_no_write(
     controllers: EdgeControllers, workload: Api, mailboxes: dict[str, Api]

@@ -130,6 +130,7 @@ def test_a_location_that_cannot_be_is_refused(plugin: Plugin, root: Api, words: 
     assert root.at("root:imw1").send("GET", f"{TARGETS}/krone").code == 404
 
 
+@pytest.mark.long
 def test_a_workspace_for_workloads_is_made_and_has_kubernetes_kinds_while_they_are_wanted(
     plugin: Plugin, root: Api
 ) -> None:
@@ -208,6 +209,7 @@ def test_an_edge_cluster_is_registered_and_another_run_renews_its_token_alone(
     mailbox.close()
 
 
+@pytest.mark.long
 def test_its_manifest_is_taken_by_kubectl(plugin: Plugin, kubectl: Kubectl, tmp_path: Path) -> None:
     file = tmp_path / "lira.yaml"
     registered(plugin, file)
@@ -233,6 +235,7 @@ def test_a_cluster_that_cannot_be_registered_is_told(
     assert not file.exists()
 
 
+@pytest.mark.long
 def test_a_mailbox_that_does_not_come_is_told(
     root: Api, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +259,7 @@ def test_a_mailbox_that_does_not_come_is_told(
     here.close()
 
 
+@pytest.mark.long
 def test_the_edge_view_is_entered_only_where_it_is_served(kubectl: Kubectl) -> None:
     """Through kubectl, which finds the plug-in."""
     before = kubectl.kubeconfig.read_bytes()
@@ -264,6 +268,7 @@ def test_the_edge_view_is_entered_only_where_it_is_served(kubectl: Kubectl) -> N
     assert kubectl.kubeconfig.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_edge_view_is_entered_moved_in_and_left(kubectl: Kubectl, root: Api) -> None:
     entered = 'Current workspace is the edge view of "root:wmw1".\n'
     assert kubectl.ok("kubestellar", "view") == entered

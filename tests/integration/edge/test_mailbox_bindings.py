@@ -116,6 +116,7 @@ def service(
         root.delete(f"{WORKSPACES}/{name}")
 
 
+@pytest.mark.long
 def test_every_mailbox_has_the_configured_bindings_until_they_are_configured_no_more(service: Service) -> None:
     with service.controllers("--mailbox-resources", "deployments.apps") as controllers:
         eventually(lambda: service.workload.send("GET", PLACEMENTS).code == 200, "the workspaces are initialized")

@@ -355,6 +355,7 @@ def test_a_revoked_account_is_nobody_and_its_watches_end(world: MailboxWorld) ->
     assert view(world.admin, world.cluster, world.token).send("GET", ITEMS).code == 401
 
 
+@pytest.mark.long
 def test_a_token_that_expires_ends_its_watch_and_one_that_does_not_goes_on(
     edge: MutantShard, world: MailboxWorld
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_status_does_not_raise_the_generation(root: Api) -> None:
     here.close()
 
 
+@pytest.mark.long
 def test_kubectl_explains_lists_and_describes_placements(kubectl: Kubectl) -> None:
     assert "Whether the status that the one Location reports" in kubectl.ok("explain", "edgeplacement.spec")
     placement = an_object("edgeplacements", spec={"locationSelectors": SELECTORS, "downsync": [EVERY]})

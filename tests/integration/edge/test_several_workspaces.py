@@ -63,6 +63,7 @@ def touch(api: Api, box: Api, name: str) -> None:
     eventually(lambda: data(box, f"{CONFIGMAPS}/{name}") == {"k": "1"}, "what came after it")
 
 
+@pytest.mark.long
 def test_data_is_merged_the_last_change_counts_and_a_conflict_is_said_until_it_ends(
     workload: Api, other: Api, mailboxes: dict[str, Api], controllers: EdgeControllers
 ) -> None:

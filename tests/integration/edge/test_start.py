@@ -99,6 +99,7 @@ def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(sh
         api.close()
 
 
+@pytest.mark.long
 def test_controllers_that_die_are_started_again(shard: ShardProcess) -> None:
     inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
     (before,) = eventually(lambda: controllers(shard), "the controllers run")

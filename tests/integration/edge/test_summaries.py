@@ -137,6 +137,7 @@ def test_a_collector_that_does_not_compile_is_refused(harbour: Api, spec: Object
     harbour.delete(f"{COLLECTORS}/right")
 
 
+@pytest.mark.long
 def test_what_fails_on_data_is_told_by_the_collector_and_its_cell_is_null(harbour: Api, edges: dict[str, Edge]) -> None:
     harbour.post(BOATS, boat("failing"))
     columns = [{"name": "where", "def": "inventory.name"}, {"name": "share", "def": "6 / returned.status.replicas"}]
@@ -178,6 +179,7 @@ def test_what_a_syncer_says_of_a_namespace_is_in_its_summary(harbour: Api, edges
     harbour.delete(f"{PLACEMENTS}/quay")
 
 
+@pytest.mark.long
 def test_what_comes_up_is_summarized_by_set(harbour: Api, edges: dict[str, Edge]) -> None:
     logs = {"apiGroup": "", "resources": ["configmaps"], "namespaces": ["logs"], "names": ["*"]}
     place(harbour, "logs", FLEET, upsync=[logs])
@@ -214,6 +216,7 @@ def test_what_comes_up_is_summarized_by_set(harbour: Api, edges: dict[str, Edge]
     eventually(lambda: found() == {}, "it goes with the placement")
 
 
+@pytest.mark.long
 def test_what_belongs_to_an_object_is_asked_of_syncers_and_summarized(harbour: Api, edges: dict[str, Edge]) -> None:
     harbour.post(BOATS, boat("manned"))
     fields = [{"name": "crew", "type": "SUM", "subject": "associated.pods.broken"}]
@@ -270,6 +273,7 @@ def test_what_belongs_to_an_object_is_asked_of_syncers_and_summarized(harbour: A
     harbour.delete(f"{PLACEMENTS}/manned")
 
 
+@pytest.mark.long
 def test_a_summary_is_put_back_and_survives_a_restart_without_a_write(
     controllers: EdgeControllers, harbour: Api, edges: dict[str, Edge]
 ) -> None:
@@ -302,6 +306,7 @@ def test_a_summary_is_put_back_and_survives_a_restart_without_a_write(
         harbour.delete(f"{PLACEMENTS}/{name}")
 
 
+@pytest.mark.long
 def test_a_destination_that_goes_leaves_the_summary(harbour: Api, edges: dict[str, Edge], root: Api) -> None:
     harbour.post(BOATS, boat("moving"))
     place(harbour, "moving", FLEET, only("moving"))

@@ -293,6 +293,7 @@ def revisions(api: Api) -> dict[str, str]:
     return {f"{path} {each['name']}": each["resourceVersion"] for path, each in items}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_directory", [True, False], ids=["with its directory", "with an empty directory"])
 def test_after_a_crash_nothing_is_written_twice_and_what_went_meanwhile_is_withdrawn(
     controllers: EdgeControllers, workload: Api, mailboxes: dict[str, Api], has_directory: bool
@@ -325,6 +326,7 @@ def test_after_a_crash_nothing_is_written_twice_and_what_went_meanwhile_is_withd
     assert data(one, f"{CONFIGMAPS}/stays") == {"k": "1"}
 
 
+@pytest.mark.long
 def test_copies_of_a_workspace_that_went_while_no_controller_ran_are_withdrawn(
     controllers: EdgeControllers, root: Api, mailboxes: dict[str, Api]
 ) -> None:
@@ -341,6 +343,7 @@ def test_copies_of_a_workspace_that_went_while_no_controller_ran_are_withdrawn(
     gone.close()
 
 
+@pytest.mark.long
 def test_what_changes_while_the_stream_is_down_is_copied_once_it_is_back(
     nats: ConfiguredNats, controllers: EdgeControllers, workload: Api, mailboxes: dict[str, Api]
 ) -> None:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from atoll.edge.changes import ChangeHandler
 from atoll.edge.objects import grants, service
 from atoll.edge.placement_translator.translator import PlacementTranslator
@@ -114,6 +116,7 @@ async def translating(kubeconfig: Path, directory: Path, followed: set[str]) -> 
                 await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_a_workspace_without_a_placement(
     root: Api, workload: Api, mailboxes: dict[str, Api], controllers: EdgeControllers, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ async def _enter(server: Operated, token: str) -> None:
     (await RawClient.open(server.url, auth_token=token)).close()
 
 
+@pytest.mark.long
 async def test_a_gateway_and_a_shard_more_are_a_reload_of_the_server(server: Operated) -> None:
     server.configure("root", "gateway-0")
     before = server.written()

@@ -79,6 +79,7 @@ async def test_from_the_latest_it_lists_first_and_then_hears_what_follows(tmp_pa
     assert copy.revisions == copy.expected_revisions()[100:]
 
 
+@pytest.mark.long
 async def test_a_consumer_stopped_anywhere_goes_on_from_its_mark(tmp_path: Path) -> None:
     log, dice = ShardLog(), random.Random(3)
     copy = Copy(log)
@@ -93,6 +94,7 @@ async def test_a_consumer_stopped_anywhere_goes_on_from_its_mark(tmp_path: Path)
     assert copy.gaps == []
 
 
+@pytest.mark.long
 async def test_it_rides_out_kills_of_the_server(tmp_path: Path) -> None:
     log, stop = ShardLog(), asyncio.Event()
     copy = Copy(log)

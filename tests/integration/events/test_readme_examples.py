@@ -80,6 +80,7 @@ async def test_the_first_example_prints_each_change(shard: ShardProcess, tmp_pat
     assert all(line.startswith("ADDED ObjectKey(") or line.startswith("MODIFIED ObjectKey(") for line in lines), lines
 
 
+@pytest.mark.long
 async def test_the_second_example_goes_on_where_it_was_killed(shard: ShardProcess, tmp_path: Path) -> None:
     source = program("<!-- example: resume -->")
     async with shard:

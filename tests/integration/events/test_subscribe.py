@@ -20,6 +20,7 @@ from atoll.machinery.wire.exchange import Exchange
 from harness.models.shard_log import CONFIGMAPS, ShardLog, Source
 from harness.servers.stand_ins.canned_api import JSON
 from harness.servers.stand_ins.events_service import CLUSTER, NAME, SERVICE, EventsService, events_service
+from harness.tiers import every
 from harness.waits import until
 
 OTHER = ObjectKey(CONFIGMAPS, CLUSTER, "default", "other")
@@ -95,6 +96,7 @@ async def test_an_event_whose_body_failed_comes_again_and_nothing_after_it_is_lo
     await service.acknowledged()
 
 
+@pytest.mark.long
 async def test_what_was_out_when_a_program_was_killed_comes_again_in_its_order(service: EventsService) -> None:
     """The events behind those that were out wait until these have come again."""
     await service.publish(*(service.put(name) for name in "abc"))
@@ -111,6 +113,7 @@ async def test_what_was_out_when_a_program_was_killed_comes_again_in_its_order(s
     await killed._events.aclose()
 
 
+@pytest.mark.long
 async def test_it_goes_on_with_a_new_token_after_its_connection_was_ended(service: EventsService) -> None:
     service.nats.lifetime_s = 2
     await service.publish(service.put("a"))
@@ -211,7 +214,7 @@ async def test_previous_images_are_known_from_the_beginning(service: EventsServi
     assert [(each.object_before or {})["data"]["x"] for each in (two, three)] == ["1", "2"]
 
 
-@pytest.mark.parametrize(("state", "error"), [("Revoked", Revoked), ("Gone", Gone)])
+@pytest.mark.parametrize(("state", "error"), every(2, [("Revoked", Revoked), ("Gone", Gone)]))
 async def test_a_lost_right_and_a_deleted_workspace_are_exceptions(
     state: str, error: type[Exception], service: EventsService
 ) -> None:

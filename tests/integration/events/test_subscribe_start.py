@@ -164,6 +164,7 @@ async def test_events_of_a_deleted_workspace_are_gone(tenant: Tenant) -> None:
             await until_named(events, "never")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["subscribe", pytest.param("plain", marks=pytest.mark.long)])
 async def test_a_program_of_the_guide_prints_each_change(which: str, tenant: Tenant, tmp_path: Path) -> None:
     source = program("<!-- example: subscribe -->", GUIDE) if which == "subscribe" else PLAIN.read_text()
@@ -214,6 +215,7 @@ async def test_kubectl_shows_the_admin_what_changed_in_the_workspaces_below(
     assert (code, err, tenant.cluster in line, "ADDED" in line) == (0, "", True, True)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl_follows_as_the_guide_prints_it(tenant: Tenant) -> None:
     await asyncio.to_thread(tenant.write, "north")

@@ -228,6 +228,7 @@ async def test_how_far_behind_a_subscriber_is_is_shown_to_it_and_by_hash_to_the_
     assert await kept.pull(made, 3, wait_s=20.0) == 3
 
 
+@pytest.mark.long
 async def test_who_reads_faster_than_the_rate_is_paused_and_another_subscription_is_no_way_around(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ async def test_who_reads_faster_than_the_rate_is_paused_and_another_subscription
     assert "atoll_event_subscriptions_paused 2.0" in text
 
 
+@pytest.mark.long
 async def test_what_a_removed_subscription_was_delivered_counts_and_a_pause_ends_by_itself(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +303,7 @@ async def test_what_nobody_used_for_a_day_is_removed_with_its_row(kept: Kept) ->
         assert snapshot.scan(Scope(EVENT_SUBSCRIPTIONS, SYSTEM_SHARD)) == []
 
 
+@pytest.mark.long
 async def test_a_consumer_of_another_filter_or_of_no_subscription_does_not_stand(kept: Kept) -> None:
     """Whatever was lost on the way to the server, the next look finds it."""
     _, made = await kept.make("audit")

@@ -7,6 +7,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from harness.clients.api import MERGE, Api, Object, eventually
 from harness.clients.exports import (
     EXPORTS,
@@ -286,6 +288,7 @@ def test_no_key_is_written_anywhere_but_into_its_secret(provider: Api, audit_pat
             assert not [text for text in (*shown, *written) if form in text], form
 
 
+@pytest.mark.long
 def test_deprecated_urls_are_in_an_exports_status_if_the_gate_is_open(tmp_path: Path) -> None:
     gate = "--feature-gates=EnableDeprecatedAPIExportVirtualWorkspacesUrls="
     with ShardProcess(tmp_path, gate + "true") as shard:

@@ -165,6 +165,7 @@ def test_masters_do_and_as_somebody_else_they_do_not(stage: Stage, master: Api) 
     assert ask(admin, "GET", wildcard, **borrowed).code == 403
 
 
+@pytest.mark.long
 def test_taken_out_each_guard_is_missed(tmp_path: Path) -> None:
     """No guard covers for another: one shard without any of them fails for each."""
     (tmp_path / "tokens.csv").write_text("alice-token,alice,u-alice\nbob-token,bob,u-bob\n")
@@ -357,6 +358,7 @@ async def test_a_key_is_not_read_on_the_stream(rivals: Rivals) -> None:
         assert not [change.subject for change in heard if form in change.payload]
 
 
+@pytest.mark.long
 def test_an_identity_is_its_exports_after_a_restart_whatever_became_of_the_secret(tmp_path: Path) -> None:
     """Under the identities of root's exports every workspace is stored."""
     with ShardProcess(tmp_path) as shard:

@@ -25,6 +25,8 @@ from harness.data.manifests import documents, gateway_examples
 from harness.servers.shard_process import ShardProcess
 from harness.waits import until
 
+pytestmark = pytest.mark.long
+
 SCHEMAS = Resource("apis.kcp.io", "v1alpha1", "apiresourceschemas", namespaced=False)
 SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespaced=False)
 EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)

@@ -193,6 +193,7 @@ async def test_a_workspace_that_offers_an_export_lets_other_shards_know_whom_it_
     assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "admins") == ()
 
 
+@pytest.mark.long
 async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: InsideShard) -> None:
     cluster = await shard.workspace("narrow")
     await make(shard, CLUSTER_ROLES, cluster, role("bind", BIND))
@@ -274,6 +275,7 @@ def configuration(type: ResourceType, name: str, **annotations: str) -> Object:
     return {"apiVersion": f"{type.group}/v1", "kind": kind, "metadata": metadata, **content}
 
 
+@pytest.mark.long
 async def test_configurations_of_admission_have_the_word_while_their_workspace_exports(shard: InsideShard) -> None:
     cluster = await shard.workspace("provider")
 

@@ -107,6 +107,7 @@ async def test_a_body_that_stalls_is_cut_and_never_taken_for_whole(tmp_path: Pat
         await until(lambda: proxy.backend_connections == 0)
 
 
+@pytest.mark.long
 async def test_a_watch_may_be_silent_for_longer_than_a_body(tmp_path: Path) -> None:
     events = asyncio.Event()
 

@@ -231,6 +231,7 @@ async def test_a_client_that_reads_nothing_stops_the_shard(tmp_path: Path) -> No
         pouring.cancel()
 
 
+@pytest.mark.long
 async def test_a_shard_that_takes_nothing_stops_the_client(tmp_path: Path) -> None:
     async with switched(tmp_path) as (client, line):
         line.writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -156,6 +156,7 @@ def test_processes_take_the_flags_that_they_are_given(sets: dict[str, list[Objec
         assert flags <= {*config.__struct_fields__, "config"}, where
 
 
+@pytest.mark.long
 def test_the_job_makes_every_secret_that_is_mounted(sets: dict[str, list[Object]], tmp_path: Path) -> None:
     for name, objects in sets.items():
         job = next((pod for where, pod in pods(objects) if where.startswith("Job/")), None)
@@ -203,6 +204,7 @@ def test_bad_values_are_refused(values: dict[str, Any], text: str) -> None:
     assert text in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_workspace_takes_it(sets: dict[str, list[Object]], kubernetes_workspace: Path, tmp_path: Path) -> None:
     kubectl, manifest = Kubectl(tmp_path, kubernetes_workspace), tmp_path / "chart.json"
     objects = [{**each, "metadata": {**each["metadata"], "namespace": "default"}} for each in sets["autoscaling"]]

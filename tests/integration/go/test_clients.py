@@ -47,10 +47,12 @@ def test_client_go_works_with_its_defaults(workspace: Path) -> None:
     assert verified("clients", workspace).keys() == CLIENTS
 
 
+@pytest.mark.long
 def test_client_go_works_without_watch_lists(workspace: Path) -> None:
     assert verified("clients", workspace, environment={"KUBE_FEATURE_WatchListClient": "false"}).keys() == CLIENTS
 
 
+@pytest.mark.long
 def test_client_go_works_with_workers(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--workers", "2") as shard:
         Kubectl(tmp_path, shard.kubeconfig).ok("create", "workspace", "go", "--enter")
@@ -61,10 +63,12 @@ def test_a_manager_of_controller_runtime_reconciles_a_custom_resource(workspace:
     assert verified("controller", workspace).keys() == CONTROLLER
 
 
+@pytest.mark.long
 def test_typed_informers_follow_deployments_also_while_their_connections_are_cut(kubernetes_workspace: Path) -> None:
     assert verified("clients", kubernetes_workspace, "workloads").keys() == {"protobuf informer", "JSON informer"}
 
 
+@pytest.mark.long
 def test_an_informer_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         kubectl = Kubectl(tmp_path, shard.kubeconfig)

@@ -40,6 +40,7 @@ def test_a_chart_is_installed_upgraded_rolled_back_and_uninstalled(workspace: Pa
     assert found["install"] == [f"{version} {'Apply' if version == 'helm4' else 'Update'}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [pytest.param("helm3", marks=pytest.mark.long), "helm4"])
 def test_charts_of_workloads_are_installed_upgraded_rolled_back_and_uninstalled(
     kubernetes_workspace: Path, version: str
@@ -50,6 +51,7 @@ def test_charts_of_workloads_are_installed_upgraded_rolled_back_and_uninstalled(
     assert found == {"install": first, "upgrade": second, "roll back": first, "uninstall": dict.fromkeys(first, 0)}
 
 
+@pytest.mark.long
 def test_flux_applies_an_application_corrects_its_drift_and_takes_it_away(
     kubernetes_workspace: Path, boutique: Path
 ) -> None:
@@ -72,11 +74,13 @@ def test_argo_cd_synchronises_an_application_and_prunes_it(kubernetes_workspace:
     )
 
 
+@pytest.mark.long
 def test_flux_applies_the_gateway_api_in_stages_and_takes_it_away(workspace: Path, gateways: list[Path]) -> None:
     found = verified("flux", workspace, *gateways)
     assert found.keys() == {"apply", "wait", "apply again", "diff", "drift", "delete"}
 
 
+@pytest.mark.long
 def test_argo_cd_synchronises_the_gateway_api_and_prunes_it(workspace: Path, gateways: list[Path]) -> None:
     found = verified("gitops", workspace, *gateways, module="gitops")
     assert found.keys() == {"cache", "definitions", "sync", "sync again", "prune"}

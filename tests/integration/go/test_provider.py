@@ -33,6 +33,7 @@ def test_a_manager_of_controller_runtime_serves_ten_consumers_of_an_export(works
     assert (found["reconcile"], found["unbind"]) == (10, 10)
 
 
+@pytest.mark.long
 def test_a_manager_of_controller_runtime_reconciles_the_claimed_deployments_of_ten_consumers(workspace: Path) -> None:
     found = verified("provider", workspace, "workloads")
     assert found.keys() == {"export", "consumers", "manager", "reconcile", "scale", "rejected", "delete"}
@@ -40,6 +41,7 @@ def test_a_manager_of_controller_runtime_reconciles_the_claimed_deployments_of_t
     assert (found["consumers"], found["reconcile"]) == (11, 10)
 
 
+@pytest.mark.long
 def test_a_manager_of_controller_runtime_serves_them_with_workers(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--workers", "2") as shard:
         Kubectl(tmp_path, shard.kubeconfig).ok("create", "workspace", "go", "--enter")

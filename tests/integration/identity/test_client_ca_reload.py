@@ -80,8 +80,8 @@ def shard(request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[Pai
     ("shard", "file", "name", "headers"),
     [
         ("0", "clients.pem", "alice", {}),
-        ("0", "proxies.pem", PROXY, ALICE),
-        ("2", "clients.pem", "alice", {}),
+        pytest.param("0", "proxies.pem", PROXY, ALICE, marks=pytest.mark.long),
+        pytest.param("2", "clients.pem", "alice", {}, marks=pytest.mark.long),
         pytest.param("2", "proxies.pem", PROXY, ALICE, marks=pytest.mark.long),
     ],
     indirect=["shard"],
@@ -122,6 +122,7 @@ def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
         eventually(lambda: old.ask(headers, kept)[0] == 401, "what was open before is judged too")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shard", ["0", pytest.param("2", marks=pytest.mark.long)], indirect=True)
 def test_a_file_that_became_unusable_leaves_what_was_in_force(
     shard: ShardProcess, tmp_path: Path, authorities: tuple[Pair, Pair]

@@ -138,6 +138,7 @@ def test_a_signature_counts_by_the_issuers_keys_alone(root: Api, issuer: Issuer)
     who(root, token)
 
 
+@pytest.mark.long
 def test_keys_that_come_later_are_fetched_and_unknown_ones_cost_little(root: Api, issuer: Issuer) -> None:
     issuer.curve("second")
     somebody = Api(root.shard, "root", token=issuer.token("second", sub="a", aud="atoll"))
@@ -365,6 +366,7 @@ def test_a_changed_configuration_counts_with_the_next_request(tenant: Tenant, ow
     who(tenant.inside, token, 401)
 
 
+@pytest.mark.long
 def test_an_issuer_at_an_address_that_must_not_be_called_is_not_called(tmp_path: Path, own: Issuer) -> None:
     with ShardProcess(tmp_path) as shard:
         tenant = Tenant(Api(shard, "root"), own)
@@ -373,6 +375,7 @@ def test_an_issuer_at_an_address_that_must_not_be_called_is_not_called(tmp_path:
         assert len(own.requests) == before
 
 
+@pytest.mark.long
 def test_the_first_request_of_an_issuer_may_be_any(issuer: Issuer, tmp_path: Path) -> None:
     """Its keys are fetched first; then a write proceeds as with cached keys."""
     path = tmp_path / "authentication.yaml"
@@ -385,6 +388,7 @@ def test_the_first_request_of_an_issuer_may_be_any(issuer: Issuer, tmp_path: Pat
         alice.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "first"}})
 
 
+@pytest.mark.long
 def test_a_review_of_a_token_whose_issuer_is_silent_is_no_refusal_of_who_asks(root: Api, tmp_path: Path) -> None:
     with Issuer() as caller, Issuer() as silent:
         silent.down = True

@@ -13,6 +13,8 @@ from harness.environment import ROOT
 from harness.servers.shard_process import ShardProcess
 from integration.journeys.fleet import Clusters, Side
 
+pytestmark = pytest.mark.long
+
 PAGE = "docs/edge.md"
 NAMES = ("florin", "guilder")
 

@@ -11,9 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from harness.clients.kubectl import Kubectl
 
 
+@pytest.mark.long
 def test_the_api_versions_have_v1(kubectl: Kubectl) -> None:
     assert "v1" in kubectl.ok("api-versions").splitlines()
 

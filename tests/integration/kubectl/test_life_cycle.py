@@ -16,6 +16,8 @@ import pytest
 from harness.clients.kubectl import Kubectl
 from harness.clients.shell import Shell
 
+pytestmark = pytest.mark.long
+
 ISSUER = """
 apiVersion: cert-manager.io/v1
 kind: Issuer

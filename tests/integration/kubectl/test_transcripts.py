@@ -12,6 +12,7 @@ from harness.clients.shell import Shell
 from harness.clients.transcript import CONSOLE, expected, masked, replayed, transcript
 from harness.environment import ROOT
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 #: The pages with transcripts; those of one page follow each other in one shell.
 PAGES = ("README.md", "docs/tutorial.md")
@@ -27,7 +28,7 @@ def fresh(tmp_path: Path) -> Iterator[ShardProcess]:
         yield shard
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", every(2, PAGES))
 def test_the_transcripts_of_a_page_are_true(page: str, fresh: ShardProcess, kubectl: Kubectl, tmp_path: Path) -> None:
     steps = transcript(page)
     assert len(steps) >= 10

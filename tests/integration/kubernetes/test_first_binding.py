@@ -65,6 +65,7 @@ def new_shard(directory: Path, *flags: str) -> ShardProcess:
     return ShardProcess(directory, *flags, environment=patched(directory, WITHOUT_BYTECODE + NOTED))
 
 
+@pytest.mark.long
 def test_livez_answers_while_the_kinds_are_bound_for_the_first_time(tmp_path: Path) -> None:
     with new_shard(tmp_path) as shard, contextlib.closing(Api(shard, "root")) as root:
         with LoopProbe(root, shard.pid) as probe:

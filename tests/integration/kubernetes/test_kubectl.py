@@ -57,6 +57,7 @@ def test_kubectl_explains_and_validates_by_the_published_schema(kubectl: Kubectl
     assert 'unknown field "spec.replicaz"' in kubectl.run("apply", "-f", str(manifest)).stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [("logs", "p"), ("exec", "p", "--", "ls"), ("port-forward", "p", "8080:80")])
 def test_what_needs_nodes_is_not_found_and_says_so(kubectl: Kubectl, command: tuple[str, ...]) -> None:
     kubectl.ok("create", "-f", "-", stdin=json.dumps(POD))
@@ -74,6 +75,7 @@ POD: Object = {
 }
 
 
+@pytest.mark.long
 def test_a_stored_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "berth"}}
     pod = {**POD, "spec": {**POD["spec"], "nodeName": "berth"}}
@@ -88,6 +90,7 @@ def test_a_stored_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None
     assert "b" in {each.get("value") for each in spec["taints"]}
 
 
+@pytest.mark.long
 def test_a_rollout_is_undone_by_the_revisions_that_a_controller_left(kubectl: Kubectl) -> None:
     kubectl.ok("create", "deployment", "web", "--image=web:1")
     owner = json.loads(kubectl.ok("get", "deployment", "web", "-o", "json"))

@@ -15,7 +15,7 @@ from harness.data.manifests import documents
 
 #: kubectl asks for the OpenAPI of all groups, and sends some forty objects one after the other.
 LONG_S = 180.0
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def outcomes(output: str) -> set[str]:

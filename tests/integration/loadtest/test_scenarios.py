@@ -11,7 +11,7 @@ from loadtest.bench import TINY, Bench
 from loadtest.scenarios import ORDER
 
 #: Those that what changes most often breaks, a few seconds each; the others belong to the long tier.
-SHORT = ("get", "create", "patch", "watch", "workspace")
+SHORT = ("create", "watch")
 
 
 async def check_runs(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from atoll.machinery.process.pki import make_ca
 from harness.clients.api import Api
 from harness.servers.mutant_shard import MutantShard
+from harness.tiers import every
 from integration.mounts import test_mounts as mounts
 
 Trial = Callable[[mounts.Scene], None]
@@ -79,7 +80,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MutantSha
         echo.close()
 
 
-@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("guard", every(2, GUARDS))
 def test_a_mount_without_its_guard_is_found_out(scenes: tuple[MutantShard, mounts.Echo], guard: str) -> None:
     shard, echo = scenes
     trial, code = GUARDS[guard]

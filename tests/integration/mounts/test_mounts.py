@@ -262,6 +262,7 @@ def test_any_object_that_a_workspace_names_is_mounted_and_followed(scene: Scene)
     scene.mount("nothing", "early", "Unavailable", kind="Nothing")
 
 
+@pytest.mark.long
 def test_a_mount_follows_its_object_after_a_restart(flags: list[str], echo: Echo, tmp_path: Path) -> None:
     with ShardProcess(tmp_path, *flags) as shard:
         scene = Scene(Api(shard, "root"), echo)
@@ -443,6 +444,7 @@ def test_an_address_that_must_not_be_called_is_not_called(
             assert "the mounted workspace cannot be reached" in status["message"]
 
 
+@pytest.mark.long
 def test_without_the_gate_there_are_no_mounts(flags: list[str], echo: Echo, tmp_path: Path) -> None:
     with ShardProcess(tmp_path, *flags, "--feature-gates", "WorkspaceMounts=false") as shard:
         scene = Scene(Api(shard, "root"), echo)
@@ -450,6 +452,7 @@ def test_without_the_gate_there_are_no_mounts(flags: list[str], echo: Echo, tmp_
         scene.mount("e", "e").get("/api", expect=403)
 
 
+@pytest.mark.long
 def test_with_a_certificate_we_say_for_whom_we_ask(
     flags: list[str], echo: Echo, authority: Pair, tmp_path: Path
 ) -> None:

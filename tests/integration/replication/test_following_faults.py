@@ -120,6 +120,7 @@ async def test_rows_stay_while_nats_is_away_and_follow_when_it_is_back(sea: Arch
     assert mark(reader).generation == 1, "nothing had to be read again"
 
 
+@pytest.mark.long
 async def test_killed_servers_lose_nothing(sea: Archipelago, reader: Member) -> None:
     root = sea.member("root")
     for turn in range(3):
@@ -168,6 +169,7 @@ async def test_an_empty_stream_is_not_taken_for_an_empty_shard(sea: Archipelago,
     await connection.close()
 
 
+@pytest.mark.long
 async def test_a_purged_stream_is_filled_again_and_nothing_is_missed_meanwhile(
     sea: Archipelago, reader: Member
 ) -> None:
@@ -182,6 +184,7 @@ async def test_a_purged_stream_is_filled_again_and_nothing_is_missed_meanwhile(
     assert await watched.end() >= 30
 
 
+@pytest.mark.long
 async def test_an_older_copy_of_the_store_takes_nothing_back(sea: Archipelago, reader: Member) -> None:
     """The server starts with an older store, which lacks the latest messages."""
     root = sea.member("root")
@@ -208,6 +211,7 @@ async def test_an_older_copy_of_the_store_takes_nothing_back(sea: Archipelago, r
     assert "late" in standing(root)
 
 
+@pytest.mark.long
 async def test_a_restored_shard_is_believed_though_it_counts_from_earlier(sea: Archipelago, reader: Member) -> None:
     root = sea.member("root")
     backup = await root.keep_store()

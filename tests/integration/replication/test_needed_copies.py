@@ -98,6 +98,7 @@ async def test_a_set_is_kept_where_it_is_needed_and_nowhere_else(sea: Archipelag
     await eventually(lambda: kept(west, plans) == {"b", "d", "f", MARKER}, TIMEOUT_S)
 
 
+@pytest.mark.long
 @MODES
 async def test_a_set_that_is_needed_again_before_it_is_dropped_has_missed_nothing(
     sea: Archipelago, mode: bool, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +133,7 @@ async def test_a_process_that_is_no_shard_keeps_no_copies(sea: Archipelago) -> N
     assert proxy.follower is not None and proxy.follower.copies is None
 
 
+@pytest.mark.long
 @MODES
 async def test_a_set_is_current_after_a_restart_that_missed_changes(sea: Archipelago, mode: bool) -> None:
     east, west = sea.shard("east"), sea.shard("west")
@@ -155,6 +157,7 @@ async def test_a_set_is_current_after_a_restart_that_missed_changes(sea: Archipe
     assert not kept(west, prices), "released before the start"
 
 
+@pytest.mark.long
 @MODES
 async def test_a_set_is_swept_when_everything_is_read_again(sea: Archipelago, mode: bool) -> None:
     east, west = sea.shard("east"), sea.shard("west")

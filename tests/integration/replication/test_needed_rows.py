@@ -193,6 +193,7 @@ async def test_a_stranger_gains_nothing_by_rows_of_a_cluster_that_is_not_its_own
     assert sender(root, shop) == "east"
 
 
+@pytest.mark.long
 async def test_a_store_that_held_everything_is_narrowed_at_the_start(sea: Archipelago) -> None:
     east, west = sea.shard("east"), sea.shard("west")
     clusters = [await workspace(sea, f"shop{number}", "east") for number in range(30)]
@@ -218,6 +219,7 @@ async def test_a_store_that_held_everything_is_narrowed_at_the_start(sea: Archip
     await west.until(lambda view: all(view.replicas.get(cluster_key(cluster)) for cluster in clusters))
 
 
+@pytest.mark.long
 async def test_what_is_needed_is_current_after_an_absence(sea: Archipelago) -> None:
     east, west = sea.shard("east"), sea.shard("west")
     first, second = [await workspace(sea, name, "east") for name in ("first", "second")]
@@ -257,6 +259,7 @@ async def test_when_a_stream_is_filled_again_what_is_needed_stays(sea: Archipela
     assert set(gone) == {export_key(second)}
 
 
+@pytest.mark.long
 async def test_more_objects_than_filters_are_followed_by_their_resource(
     sea: Archipelago, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +293,7 @@ async def sought(member: Member, cluster: str) -> str:
     return member.shard_of(cluster)
 
 
+@pytest.mark.long
 async def test_the_owner_of_a_cluster_that_a_request_names_is_found_and_followed(sea: Archipelago) -> None:
     east, west = sea.shard("east"), sea.shard("west")
     await west.follow(needed_only=True)

@@ -102,6 +102,7 @@ async def test_a_root_is_found_at_the_shard_that_may_hold_it(sea: Archipelago) -
     assert await seek(west, f"{path}:none") is None
 
 
+@pytest.mark.long
 async def test_paths_sought_earlier_are_followed_no_more_and_leave_nothing(
     sea: Archipelago, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ async def test_what_is_asked_for_again_before_it_is_dropped_has_missed_nothing(
     assert row is not None and b"later" in row[0].value
 
 
+@pytest.mark.long
 async def test_a_user_of_an_earlier_configuration_follows_everything_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

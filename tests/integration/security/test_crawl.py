@@ -6,9 +6,10 @@ import pytest
 
 from harness.clients.api import Answer, Api
 from harness.data.request_paths import OPEN, PUBLIC, SERVICES, TO_THE_NAMED, everything, watchable
+from harness.tiers import only
 
 
-@pytest.mark.parametrize("token", ["", "nobody-token"], ids=["anonymous", "nobody"])
+@pytest.mark.parametrize("token", only({"nobody-token"}, ["", "nobody-token"]), ids=["anonymous", "nobody"])
 def test_who_may_do_nothing_gets_nothing_on_any_path(root: Api, token: str) -> None:
     paths = sorted(set(everything(root)))
     assert len(paths) > 120, "the crawl found the API"

@@ -13,6 +13,7 @@ from harness.clients.api import Api, workspace_under
 from harness.clients.loop_probe import LoopProbe
 from harness.data.large_requests import REQUESTS, LargeRequest, prepare
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 PROMISED_S = 0.1
 
@@ -26,13 +27,7 @@ def bulk(root: Api) -> Iterator[Api]:
     here.close()
 
 
-def _each() -> Iterator[object]:
-    """Every second request belongs to the long tier."""
-    for number, each in enumerate(REQUESTS):
-        yield pytest.param(each, id=each.name.replace(" ", "-"), marks=[pytest.mark.long] if number % 2 else [])
-
-
-@pytest.mark.parametrize("request_", list(_each()))
+@pytest.mark.parametrize("request_", every(6, REQUESTS), ids=lambda each: each.name.replace(" ", "-"))
 def test_livez_answers_while_a_large_request_is_served(request_: LargeRequest, bulk: Api, shard: ShardProcess) -> None:
     with LoopProbe(bulk, shard.pid) as probe:
         request_.send(bulk)

@@ -19,6 +19,7 @@ from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, TENANCY, Scene, t
 from harness.data.kind_samples import CONTENT
 from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 FORGED = "region"
 CACHE = "/apis/cache.kcp.io/v1alpha1"
@@ -202,7 +203,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
         yield Keyed(Api(shard, "root"))
 
 
-@pytest.mark.parametrize(("row", "kind"), TRIALS)
+@pytest.mark.parametrize(("row", "kind"), every(3, TRIALS))
 def test_an_administrator_of_a_workspace_writes_no_key_of_the_system(
     keyed: Keyed, row: SystemKey, kind: GroupResource
 ) -> None:
@@ -222,7 +223,7 @@ def unguarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
         yield Keyed(Api(shard, "root"))
 
 
-@pytest.mark.parametrize(("row", "kind"), [each for each in TRIALS if each.values[0].rule in ENFORCED])  # type: ignore[union-attr]
+@pytest.mark.parametrize(("row", "kind"), every(3, [each for each in TRIALS if each.values[0].rule in ENFORCED]))  # type: ignore[union-attr]
 def test_without_the_table_each_key_is_written(unguarded: Keyed, row: SystemKey, kind: GroupResource) -> None:
     with pytest.raises(AssertionError):
         trial(unguarded, row, kind, "?dryRun=All")

@@ -73,6 +73,7 @@ def test_a_configuration_of_a_provider_on_another_shard_acts_and_stops_acting(
     eventually(lambda: attempt(consumer).code == 201, "it no longer acts", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_it_acts_while_the_shard_of_the_provider_is_down(site: Site, provider: Api, consumer: Api) -> None:
     refuser = ValidatingPolicy(resources=["circles"])
     with refuser.installed(provider):

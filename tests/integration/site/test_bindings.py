@@ -176,6 +176,7 @@ def test_without_its_export_a_binding_stays_bound(provider: Api, consumer: Api) 
     consumer.post(objects_path(CIRCLES), an_object(CIRCLES, "round"))
 
 
+@pytest.mark.long
 def test_an_export_elsewhere_made_anew_gets_nothing_of_a_binding_that_pins_its_identity(
     site: Site, provider: Api, consumer: Api
 ) -> None:
@@ -248,6 +249,7 @@ def test_a_path_to_another_shard_says_so_and_a_name_says_nothing(site: Site, adm
     assert site.shards["shard-1"].api(path).send("GET", MAPS).code == 200
 
 
+@pytest.mark.long
 def test_default_bindings_of_a_type_reach_workspaces_on_every_shard(site: Site, admin: Api, provider: Api) -> None:
     make_export(provider, "shapes", CIRCLES)
     name = f"shaped-{uuid.uuid4().hex[:6]}"
@@ -274,6 +276,7 @@ def test_default_bindings_of_a_type_reach_workspaces_on_every_shard(site: Site, 
     eventually(lambda: is_code(api, "POST", objects_path(squares), 201, one), "it is bound", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_service_account_is_somebody_on_other_shards_until_it_is_deleted(
     site: Site, provider: Api, consumer: Api
 ) -> None:
@@ -301,6 +304,7 @@ def stopped(process: ServingProcess) -> Iterator[None]:
         process.start()
 
 
+@pytest.mark.long
 def test_without_the_root_shard_others_bind_authorize_and_make_workspaces_in_their_own(
     site: Site, provider: Api, consumer: Api, own: Api, user: str
 ) -> None:

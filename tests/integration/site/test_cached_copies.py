@@ -77,6 +77,7 @@ def reads(api: Api, *wanted: str, path: str = PLANS) -> None:
     eventually(look, f"reads {wanted}", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_they_are_read_and_watched_with_the_providers_shard_down_and_after_restarts(
     site: Site, provider: Api, consumer: Api
 ) -> None:
@@ -161,6 +162,7 @@ def test_an_inactive_workspace_of_a_provider_shows_its_copies_to_nobody(provider
     reads(consumer, "first", "second", "third")
 
 
+@pytest.mark.long
 def test_without_a_binding_nothing_is_kept_and_bound_again_they_are_all_there(
     site: Site, provider: Api, consumer: Api
 ) -> None:
@@ -174,6 +176,7 @@ def test_without_a_binding_nothing_is_kept_and_bound_again_they_are_all_there(
     reads(consumer, "second", "third", "while-away")
 
 
+@pytest.mark.long
 def test_a_cached_resource_made_anew_under_its_name_shows_its_own_objects_alone(provider: Api, consumer: Api) -> None:
     made = provider.get(f"{CACHED}/plans").json
     spec = {name: made["spec"][name] for name in ("group", "version", "resource", "identity")}

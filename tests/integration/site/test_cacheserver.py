@@ -6,6 +6,8 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import pytest
+
 from atoll.machinery.stream.credential_file import read_access
 from atoll.standalone.site.credentials import CACHE_USER
 from harness.clients.api import MERGE, Api
@@ -66,6 +68,7 @@ async def test_objects_of_every_shard_are_there_and_followed(site: Site, admin: 
         assert not [item for item in listed if item["metadata"]["annotations"]["kcp.io/cluster"].startswith("system:")]
 
 
+@pytest.mark.long
 async def test_what_clustercachedresources_select_is_there_under_its_uid(
     site: Site, admin: Api, tmp_path: Path
 ) -> None:
@@ -119,6 +122,7 @@ async def test_what_clustercachedresources_select_is_there_under_its_uid(
         await cache.until(BASE + by_identity, lambda answer: answer.code == 503)
 
 
+@pytest.mark.long
 async def test_configurations_of_admission_are_there_while_their_workspace_exports(
     site: Site, admin: Api, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_phases_of_a_cluster_elsewhere_are_its_workspaces(site: Site, admin: Api
     eventually(lambda: lies_nowhere(site, made["spec"]["cluster"]), "its cluster is gone")
 
 
+@pytest.mark.long
 def test_a_tree_over_three_shards_goes_from_its_top(site: Site, admin: Api) -> None:
     one = ready(admin, workspace(admin, selector=on("shard-1")))
     two = ready(at(site, one), workspace(at(site, one), selector=on("shard-2")))
@@ -201,6 +202,7 @@ def test_nobody_else_makes_logical_clusters(site: Site, user: str) -> None:
     site.shards["shard-1"].api(cluster, "logical-cluster-admin").get(CLUSTER, expect=404)
 
 
+@pytest.mark.long
 def test_a_cluster_elsewhere_that_a_stranger_holds_is_emptied_and_goes_with_the_finalizer(
     site: Site, admin: Api
 ) -> None:

@@ -25,6 +25,8 @@ from integration.edge.mailbox_world import (
     trespasses,
 )
 
+pytestmark = pytest.mark.long
+
 HOME, INVENTORIES, WORKLOADS = "root:edge-home", ("edge-one", "edge-two"), ("edge-first", "edge-second")
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

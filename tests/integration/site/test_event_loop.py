@@ -21,6 +21,8 @@ from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import BASE, MASTER
 from harness.servers.site import Endpoint, Site
 
+pytestmark = pytest.mark.long
+
 PROMISED_S = 0.1
 
 

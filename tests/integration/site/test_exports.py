@@ -180,6 +180,7 @@ def test_claims_reach_what_consumers_on_other_shards_grant(
         )
 
 
+@pytest.mark.long
 def test_bound_schemas_of_a_provider_elsewhere_are_shown(
     site: Site, provider: Place, consumers: dict[str, Place]
 ) -> None:
@@ -200,6 +201,7 @@ def test_bound_schemas_of_a_provider_elsewhere_are_shown(
             assert (gone.type, gone.object["metadata"]["name"]) == ("DELETED", wanted)
 
 
+@pytest.mark.long
 def test_a_shard_that_is_down_keeps_its_url_and_one_without_a_shard_object_loses_it(
     site: Site, master: Api, provider: Place, consumers: dict[str, Place]
 ) -> None:
@@ -225,6 +227,7 @@ def test_a_shard_that_is_down_keeps_its_url_and_one_without_a_shard_object_loses
     has(provider, site.shards["shard-1"], down)
 
 
+@pytest.mark.long
 def test_a_partition_says_which_shards_are_meant(
     site: Site, admin: Api, master: Api, provider: Place, consumers: dict[str, Place]
 ) -> None:
@@ -326,6 +329,7 @@ def test_a_type_names_the_views_of_every_shard_and_they_serve_it(
         ready(home.api, f"slow-{shard}")
 
 
+@pytest.mark.long
 def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
     site: Site, provider: Place, consumers: dict[str, Place]
 ) -> None:
@@ -356,6 +360,7 @@ def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
         assert consumer.api.get(PLANS, expect=0).code in {403, 404}
 
 
+@pytest.mark.long
 def test_a_view_of_each_consumer_is_reached_through_the_proxy(
     site: Site, provider: Place, consumers: dict[str, Place]
 ) -> None:

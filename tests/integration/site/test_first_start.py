@@ -10,6 +10,8 @@ import pytest
 from harness.clients.api import eventually
 from harness.servers.site import Site
 
+pytestmark = pytest.mark.long
+
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 
 

@@ -15,6 +15,8 @@ from harness.clients.site_workspaces import on, ready, workspace
 from harness.servers.site import Site
 from harness.servers.tcp_relay import TcpRelay
 
+pytestmark = pytest.mark.long
+
 SHARD = "shard-1"
 
 

@@ -130,6 +130,7 @@ def test_an_account_is_not_refused_while_its_shard_is_away_and_refused_when_its_
     codes(bot, 401, {200, 503})
 
 
+@pytest.mark.long
 def test_a_shard_that_claims_a_cluster_makes_no_accounts_of_it(site: Site, consumer: Api, tmp_path: Path) -> None:
     user = f"victim-{uuid.uuid4().hex[:8]}"
     thief = taken(site, user)

@@ -30,6 +30,8 @@ from harness.clients.site_workspaces import (
 )
 from harness.servers.site import Site
 
+pytestmark = pytest.mark.long
+
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 ROOT_SHARD = f"{SHARDS}/root"
 LOST = "shard-1"

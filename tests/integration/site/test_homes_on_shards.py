@@ -89,6 +89,7 @@ def test_first_uses_at_once_make_one_home(site: Site) -> None:
         assert len({(home["spec"]["cluster"], home["metadata"]["uid"]) for home in homes}) == 1
 
 
+@pytest.mark.long
 def test_a_home_is_placed_in_the_region_that_its_user_came_in_at(site: Site, master: Api) -> None:
     label = f"eu-{uuid.uuid4().hex[:4]}"
     with marked(master, "shard-2", labels={"region": label}):
@@ -100,6 +101,7 @@ def test_a_home_is_placed_in_the_region_that_its_user_came_in_at(site: Site, mas
         served(site, user, home_of(site, user, "?region=unheard-of")["spec"]["cluster"])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_root")
 def test_a_home_is_served_while_root_is_down_and_after_restarts(site: Site) -> None:
     user = new_user()
@@ -139,6 +141,7 @@ def annotation(obj: dict[str, Any], key: str) -> str:
     return str(obj["metadata"]["annotations"][key])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_root")
 def test_a_home_of_a_choice_that_was_given_up_goes(site: Site) -> None:
     """As a shard makes it that was silent for too long, here by hand."""

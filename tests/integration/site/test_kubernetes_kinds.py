@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.clients.api import Api, eventually
 from harness.clients.exports import EXPORTS, SCHEMAS
 from harness.clients.site_workspaces import on, ready, workspace
 from harness.data.kubernetes_objects import DEPLOYMENTS, deployment
 from harness.servers.site import Site
+
+pytestmark = pytest.mark.long
 
 REQUESTED = "internal.atoll.dev/schemas-requested"
 

@@ -80,6 +80,7 @@ def test_an_export_is_bound_before_its_workspace_has_it(site: Site, consumer: Ap
     wait_bound(consumer, called)
 
 
+@pytest.mark.long
 def test_a_path_is_not_refused_while_nobody_can_say_where_it_leads(
     site: Site, place: Place, consumer: Api, silence: None
 ) -> None:

@@ -91,6 +91,7 @@ def installed(provider: Api, called: str, kind: Object, field: str, **reference:
         provider.delete(f"{POLICIES}/{called}")
 
 
+@pytest.mark.long
 def test_a_configmap_by_name_its_change_and_its_deletion_count_also_with_its_shard_down(
     site: Site, provider: Api, consumer: Api
 ) -> None:
@@ -270,6 +271,7 @@ def test_nobody_reads_parameters_through_any_door_of_another_shard(
     says(consumer, "")
 
 
+@pytest.mark.long
 async def test_a_cache_server_neither_keeps_nor_serves_parameters(
     site: Site, provider: Api, consumer: Api, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_tree_spans_three_shards(site: Site, paths: dict[str, str]) -> None:
             assert held == (200 if name == shard else 404)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shard", SHARDS[:2])
 def test_kubectl_works_as_at_a_shard(site: Site, kubectl: Kubectl, paths: dict[str, str], shard: str) -> None:
     def ok(*arguments: str, stdin: str = "") -> str:
@@ -146,6 +147,7 @@ def test_a_watch_goes_through_and_ends_when_the_proxy_leaves(
     kubectl.ok(*server, "delete", "configmap", "one", "two")
 
 
+@pytest.mark.long
 def test_the_plugin_walks_from_shard_to_shard(site: Site, paths: dict[str, str], tmp_path: Path) -> None:
     own = tmp_path / "kubeconfig"
     own.write_text(site.kubeconfig.read_text())

@@ -14,6 +14,8 @@ from harness.servers.memory import Returns
 from harness.servers.mutant_shard import altered, patched
 from harness.servers.site import Site
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", ["proxy", "shard-1"])
 def test_a_process_of_a_site_returns_freed_memory(site: Site, tmp_path: Path, name: str) -> None:

@@ -15,6 +15,8 @@ from harness.clients.kubectl import Kubectl
 from harness.clients.site_workspaces import CLUSTER, CLUSTERS, on, ready, shard_of, workspace
 from harness.servers.site import Site
 
+pytestmark = pytest.mark.long
+
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 ROOTS = "shards.atoll.dev/roots"
@@ -93,7 +95,6 @@ def test_a_root_outlives_restarts_and_a_wiped_nats(site: Site, tenant: Tenant) -
     served(site.proxy.api(f"{tenant.path}:{late}", tenant.owner))
 
 
-@pytest.mark.long
 def test_a_shard_that_claims_a_path_it_may_not_have_is_ignored_and_noticed(site: Site, master: Api) -> None:
     path = f"tenant:s-{uuid.uuid4().hex[:8]}"
     cluster = hashes.root_cluster_name(path)

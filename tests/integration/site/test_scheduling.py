@@ -129,6 +129,7 @@ def test_a_home_is_asked_for_at_root_alone(site: Site, admin: Api) -> None:
     assert site.shards["shard-1"].api("root").get(f"{WORKSPACES}/~", expect=403).json["reason"] == "Forbidden"
 
 
+@pytest.mark.long
 def test_the_plugins_see_one_tree_over_all_shards(site: Site, tmp_path: Path) -> None:
     own = tmp_path / "admin.kubeconfig"
     shutil.copy(site.kubeconfig, own)

@@ -21,6 +21,8 @@ from harness.servers.site import ServingProcess, Site
 from harness.servers.stand_ins.oidc_issuer import Issuer
 from harness.servers.subscribed_shard import path
 
+pytestmark = pytest.mark.long
+
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -54,7 +56,6 @@ def place(site: Site, admin: Api, shard: str) -> Api:
     return led_to(site.proxy.api(str(ready(admin, workspace(admin, selector=on(shard)))["spec"]["cluster"])))
 
 
-@pytest.mark.long
 def test_an_api_of_one_shard_is_bound_and_used_on_another(site: Site, admin: Api) -> None:
     assert [len(workers(shard)) for shard in site.shards.values()] == [2, 2]
     provider, consumer = place(site, admin, "root"), place(site, admin, "shard-1")
@@ -90,7 +91,6 @@ def provider_and_consumers(site: Site, admin: Api) -> Iterator[tuple[Api, list[A
         each.close()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_what_a_provider_configures_counts_on_every_shard_and_worker(
     provider_and_consumers: tuple[Api, list[Api]], change: str
@@ -137,7 +137,6 @@ def test_an_issuer_of_a_type_on_one_shard_makes_users_of_workspaces_on_another(s
             eventually(lambda: api.get(MAPS, expect=0).code == 401, "the configuration is withdrawn")  # noqa: B023
 
 
-@pytest.mark.long
 def test_the_users_of_a_workspaces_own_issuer_subscribe_at_each_worker_and_through_the_proxy(
     site: Site, admin: Api
 ) -> None:

@@ -16,6 +16,8 @@ from harness.clients.site_workspaces import WORKSPACES, clusters, condition, on,
 from harness.servers.mutant_shard import altered
 from harness.servers.site import ServingProcess, Site
 
+pytestmark = pytest.mark.long
+
 #: In the long tier a hundred.
 COUNT, PROMISED_S = 30, 15.0
 #: The answer to a new logical cluster, which was made, comes late, or without its body.
@@ -101,7 +103,6 @@ def test_a_workspace_whose_selector_leaves_only_the_silent_shard_says_so_and_wai
     assert clusters_by_owner(site, {uid}) == [(uid, made["spec"]["cluster"])]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("late", [True, False], ids=["late", "without a body"])
 def test_no_workspace_waits_for_a_shard_that_answers_slowly(site: Site, admin: Api, tmp_path: Path, late: bool) -> None:
     expression = {"key": "name", "operator": "In", "values": ["shard-1", "shard-2"]}

@@ -134,6 +134,7 @@ def kubectl(started: StartedSite, tmp_path: Path) -> Kubectl:
     return Kubectl(tmp_path, started.kubeconfig)
 
 
+@pytest.mark.long
 def test_a_new_user_works_in_workspaces_without_knowing_of_shards(started: StartedSite, kubectl: Kubectl) -> None:
     assert "export KUBECONFIG=" in started.said
     for name in ("north", "south", "east", "west"):
@@ -162,6 +163,7 @@ async def test_the_operator_reads_the_changes_of_each_shard_over_tls(started: St
             assert (await anext(reading)).operation == "ADDED"
 
 
+@pytest.mark.long
 def test_the_edge_service_runs_beside_the_shards(started: StartedSite, kubectl: Kubectl) -> None:
     eventually(lambda: "edge-controllers" in started.processes(), "the controllers run")
     eventually(lambda: kubectl.run("ws", "root:imw1").code == 0, "the inventory")
@@ -251,6 +253,7 @@ def test_a_second_one_on_the_same_directory_is_refused(started: StartedSite) -> 
     assert "another process runs the site" in result.stderr
 
 
+@pytest.mark.long
 def test_a_site_goes_on_where_it_was_with_its_addresses(started: StartedSite, kubectl: Kubectl) -> None:
     kubectl.ok("create", "workspace", "kept", "--type", "root:universal")
     eventually(lambda: kubectl.ok("get", "workspace", "kept", "-o", "jsonpath={.status.phase}") == "Ready")

@@ -55,6 +55,7 @@ def both(site: RegionSite, path: str) -> tuple[Api, Api]:
     return site.proxy.api(path), site.second.api(path)
 
 
+@pytest.mark.long
 def test_what_only_a_missing_stream_tells_is_asked_for_by_path_and_unknown_by_name_until_it_is_there(
     region: RegionSite, places: dict[str, str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_what_is_made_through_one_is_found_through_the_other(region: RegionSite,
             eventually(partial(answers, then, f"root:{name}"), "found", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_both_serve_a_shard_again_after_its_restart(region: RegionSite, places: dict[str, str]) -> None:
     for shard, path in places.items():
         serves(region, path)
@@ -113,6 +115,7 @@ def test_both_serve_a_shard_again_after_its_restart(region: RegionSite, places: 
         assert other.get(f"{CONFIGMAPS}/{name}").json["metadata"]["name"] == name
 
 
+@pytest.mark.long
 def test_the_region_goes_on_without_the_hub_and_follows_it_again(region: RegionSite, places: dict[str, str]) -> None:
     for path in places.values():
         serves(region, path)
@@ -141,6 +144,7 @@ def test_first_uses_at_once_at_both_make_one_home(region: RegionSite) -> None:
             eventually(lambda mine=mine: mine.send("GET", CONFIGMAPS).code == 200, "the home is served", PATIENCE_S)  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_a_proxy_places_homes_in_its_own_region(region: RegionSite) -> None:
     master, shard = region.root.api("root", "shard-admin"), list(region.shards)[1]
     with marked(master, shard, labels={"region": REGION_LABEL}):

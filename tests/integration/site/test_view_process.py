@@ -24,6 +24,8 @@ from harness.servers.third_party_view import Certificates, ThirdParty
 from harness.servers.virtual_workspaces import SQUADS_GROUP, OfSquads
 from integration.views.test_third_party import RBAC, allow
 
+pytestmark = pytest.mark.long
+
 SQUADS = f"/apis/{SQUADS_GROUP}/v1/namespaces/default/squads"
 TEAMS = f"/apis/{SQUADS_GROUP}/v1/namespaces/default/teams"
 SILENT_USERS = 4

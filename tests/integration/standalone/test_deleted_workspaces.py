@@ -12,6 +12,8 @@ from harness.clients.api import Api, configmap, crd, define, eventually, workspa
 from harness.data.stores import store_options
 from harness.servers.shard_process import ShardProcess
 
+pytestmark = pytest.mark.long
+
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
 HISTORY = {"log", "versions", "clusters"}

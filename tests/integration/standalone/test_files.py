@@ -58,6 +58,7 @@ def test_everything_in_the_root_directory_is_its_owners_alone(tmp_path: Path) ->
         assert (mode(shard.root / "store"), mode(shard.root / "nats")) == (0o700, 0o700)
 
 
+@pytest.mark.long
 def test_a_directory_that_was_there_is_closed_to_others(tmp_path: Path) -> None:
     (tmp_path / "atoll").mkdir(mode=0o755)
     with ShardProcess(tmp_path) as shard:
@@ -110,6 +111,7 @@ def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:
         assert kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}") == uid
 
 
+@pytest.mark.long
 def test_the_kubeconfig_is_written_where_it_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "elsewhere" / "config"
     shard = ShardProcess(tmp_path, "--kubeconfig-path", str(path))
@@ -124,6 +126,7 @@ def test_the_kubeconfig_is_written_where_it_is_wanted(tmp_path: Path) -> None:
         Api(shard, "root").get(DEFAULT)
 
 
+@pytest.mark.long
 def test_a_person_stays_in_their_workspace_when_the_port_had_to_change(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         kubectl = Kubectl(tmp_path, shard.kubeconfig)
@@ -138,6 +141,7 @@ def test_a_person_stays_in_their_workspace_when_the_port_had_to_change(tmp_path:
             assert kubectl.ok("ws", ".").startswith('Current workspace is "root:acme"')
 
 
+@pytest.mark.long
 def test_without_admin_users_there_is_no_kubeconfig_and_nobody_is_anybody(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('given,boss,u-1,"system:masters"\n')
@@ -152,6 +156,7 @@ def test_without_admin_users_there_is_no_kubeconfig_and_nobody_is_anybody(tmp_pa
         assert shard.stop() == 0
 
 
+@pytest.mark.long
 def test_batteries_add_a_user_and_an_account_for_metrics_and_leave_types_out(tmp_path: Path) -> None:
     shard = ShardProcess(tmp_path, "--batteries-included", "admin,user,metrics-viewer")
     with shard:
@@ -172,6 +177,7 @@ def test_batteries_add_a_user_and_an_account_for_metrics_and_leave_types_out(tmp
         plain.at("").get("/metrics", expect=403)
 
 
+@pytest.mark.long
 def test_serving_every_address_is_reached_by_name_and_by_number(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--bind-address", "0.0.0.0") as shard:
         assert shard.url.startswith("https://127.0.0.1:")
@@ -182,6 +188,7 @@ def test_serving_every_address_is_reached_by_name_and_by_number(tmp_path: Path) 
                 shard.tls().wrap_socket(raw, server_hostname=name).close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="a machine without IPv6")
 def test_an_ipv6_address_stands_in_brackets(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--bind-address", "::1") as shard:

@@ -23,6 +23,7 @@ from atoll.machinery.storage.environment.filesystem import file_system_of
 from harness.clients.api import Api, configmap, eventually
 from harness.servers.processes import atoll, children, is_alive, tree
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 ANYWHERE = ("--secure-port", "0", "--allow-any-filesystem", "true")
@@ -76,6 +77,7 @@ def test_of_two_at_once_the_second_says_so_and_touches_nothing(tmp_path: Path) -
         assert shard.get("/readyz")[0] == 200
 
 
+@pytest.mark.long
 def test_of_two_on_an_empty_directory_one_serves_and_its_keys_stay(tmp_path: Path) -> None:
     both = [ShardProcess(tmp_path), ShardProcess(tmp_path)]
     both[1].stdout_path, both[1].stderr_path = tmp_path / "second.out", tmp_path / "second.err"
@@ -98,6 +100,7 @@ def test_of_two_on_an_empty_directory_one_serves_and_its_keys_stay(tmp_path: Pat
         assert Api(again, "root", "shard-admin").get(path).json["items"]
 
 
+@pytest.mark.long
 def test_a_store_of_another_format_is_refused_and_left_as_it_was(stopped: ShardProcess) -> None:
     store = stopped.root / "store"
     with lmdb.open(str(store), max_dbs=32) as env, env.begin(write=True) as txn:
@@ -105,7 +108,7 @@ def test_a_store_of_another_format_is_refused_and_left_as_it_was(stopped: ShardP
     _refused(stopped, "has format 999")
 
 
-@pytest.mark.parametrize("content", [b"", b"no store", os.urandom(1 << 16)], ids=["empty", "short", "random"])
+@pytest.mark.parametrize("content", every(3, [os.urandom(1 << 16), b"", b"no store"]), ids=["random", "empty", "short"])
 def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(stopped: ShardProcess, content: bytes) -> None:
     (stopped.root / "store" / "data.mdb").write_bytes(content)
     _refused(stopped, "data.mdb")
@@ -116,11 +119,13 @@ def test_a_store_that_was_cut_off_is_refused_and_left_as_it_was(stopped: ShardPr
     _refused(stopped, "data.mdb is cut off at 100000 bytes: restore the store from a backup")
 
 
+@pytest.mark.long
 def test_a_store_without_its_sealing_keys_is_refused_and_gets_no_others(stopped: ShardProcess) -> None:
     (stopped.root / "sealing-keys.json").unlink()
     _refused(stopped, "sealing-keys.json is missing: without its sealing keys no Secret of the store can be read")
 
 
+@pytest.mark.long
 def test_a_store_without_the_key_of_its_accounts_is_refused_until_there_is_one(stopped: ShardProcess) -> None:
     key = stopped.root / "sa.key"
     kept = key.read_bytes()
@@ -133,6 +138,7 @@ def test_a_store_without_the_key_of_its_accounts_is_refused_until_there_is_one(s
         assert key.read_bytes() == kept
 
 
+@pytest.mark.long
 def test_a_shard_without_its_event_keys_is_refused_until_consumers_are_given_others(stopped: ShardProcess) -> None:
     keys, credential = stopped.root / "event-keys.json", stopped.root / "stream.json"
     keys.unlink()
@@ -144,6 +150,7 @@ def test_a_shard_without_its_event_keys_is_refused_until_consumers_are_given_oth
         assert keys.exists() and credential.read_bytes() != before
 
 
+@pytest.mark.long
 def test_the_store_of_another_shard_is_refused_and_left_as_it_was(stopped: ShardProcess) -> None:
     _refused(stopped, "belongs to shard 'root', not 'other'", "--shard-name", "other")
 

@@ -55,12 +55,14 @@ def test_a_flag_goes_before_a_variable_before_the_file_before_the_default(tmp_pa
     assert [found[key] for key in ("secure-port", "workers", "log-level", "shard-name")] == [3, 2, "debug", "root"]
 
 
+@pytest.mark.long
 def test_workers_are_a_number_or_auto(tmp_path: Path) -> None:
     (tmp_path / "atoll.yaml").write_text("workers: auto\n")
     file = ("--config", str(tmp_path / "atoll.yaml"))
     assert [printed(*flags)["workers"] for flags in ((), file, (*file, "--workers=2"))] == [0, "auto", 2]
 
 
+@pytest.mark.long
 def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(tmp_path: Path) -> None:
     (tmp_path / "atoll.yaml").write_text("service-account-key-file: [a, b]\napi-audiences: x, y\n")
     file, issuers = str(tmp_path / "atoll.yaml"), {"ATOLL_SERVICE_ACCOUNT_ISSUER": "one,two"}
@@ -142,6 +144,7 @@ def test_the_token_file_says_who_comes_in_with_which_groups(tmp_path: Path) -> N
         Api(shard, "root", token="c-token").get(CONFIGMAPS, expect=401)
 
 
+@pytest.mark.long
 def test_a_client_certificate_says_who_comes_in_with_which_groups(tmp_path: Path) -> None:
     ours, theirs = make_ca("ours"), make_ca("theirs")
     (tmp_path / "ca.pem").write_bytes(ours.certificate)
@@ -171,6 +174,7 @@ def test_a_client_certificate_says_who_comes_in_with_which_groups(tmp_path: Path
         assert Api(shard, "root").get(CONFIGMAPS).code == 200, "tokens go on beside certificates"
 
 
+@pytest.mark.long
 def test_the_audit_log_says_who_did_what_where(tmp_path: Path) -> None:
     audit = tmp_path / "audit.log"
     with ShardProcess(tmp_path, "--audit-log-path", str(audit)) as shard:

@@ -31,6 +31,7 @@ def nats_pid(shard: ShardProcess) -> int:
     return int(eventually(running, "nats-server"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_nobody_is_left_when_the_shard_is_killed(tmp_path: Path, workers: str) -> None:
     with ShardProcess(tmp_path, "--workers", workers) as shard:
@@ -67,6 +68,7 @@ def _another(shard: ShardProcess, pid: int) -> int:
     return found[0] if found else 0
 
 
+@pytest.mark.long
 def test_the_subscribers_address_and_password_outlive_a_restart(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         eventually((shard.root / "stream.json").exists, "stream.json")
@@ -99,6 +101,7 @@ def external_server(tmp_path: Path) -> Iterator[str]:
         process.wait(30)
 
 
+@pytest.mark.long
 async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, external_server: str) -> None:
     async with ShardProcess(tmp_path, "--nats-url", external_server) as shard:
         assert (children(shard.pid), (shard.root / "stream.json").exists()) == ({}, False)
@@ -116,6 +119,7 @@ async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, e
             await connection.close()
 
 
+@pytest.mark.long
 def test_nothing_waits_for_a_server_that_is_not_there(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--nats-url", "nats://127.0.0.1:1") as shard:
         Api(shard, "root").post(CONFIGMAPS, configmap("alone"))

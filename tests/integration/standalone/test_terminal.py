@@ -14,6 +14,8 @@ import pytest
 from harness.clients.api import Api, configmap, eventually
 from harness.servers.shard_process import ShardProcess
 
+pytestmark = pytest.mark.long
+
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 

@@ -44,6 +44,7 @@ def controls(events: list[tuple[int, Event]]) -> list[tuple[Operation, int]]:
     return [(event.operation, event.revision) for _, event in events if event.key is None]
 
 
+@pytest.mark.long
 async def test_killing_nats_again_and_again_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     log, stop = ShardLog(), asyncio.Event()
 
@@ -81,6 +82,7 @@ async def test_a_killed_publisher_goes_on_without_its_last_cursor(tmp_path: Path
     assert controls(events) == []
 
 
+@pytest.mark.long
 async def test_a_publisher_stopped_anywhere_goes_on_where_the_stream_ends(tmp_path: Path) -> None:
     log, dice = ShardLog(), random.Random(11)
     async with NatsServer(tmp_path) as nats:
@@ -337,6 +339,7 @@ async def test_messages_that_age_out_during_an_audit_are_no_damage(
         await connection.close()
 
 
+@pytest.mark.long
 async def test_a_server_that_hangs_over_a_damaged_message_is_restarted_and_mended(tmp_path: Path) -> None:
     log, options = ShardLog(), msgspec.structs.replace(QUICK, bounds=RetentionLimits(max_bytes=60_000))
     async with NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as nats:

@@ -147,6 +147,7 @@ async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp
         bystander.wait(30)
 
 
+@pytest.mark.long
 async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> None:
     async with NatsServer(tmp_path, backoff=Backoff(0.3, 5.0, least=4.0)) as server:
         first = server.server.pid

@@ -199,6 +199,7 @@ async def test_who_has_no_good_token_is_not_let_in_and_users_of_the_configuratio
     assert open_server.requests == []
 
 
+@pytest.mark.long
 async def test_the_server_hangs_up_when_the_token_ends(open_server: TenantServer) -> None:
     # On a slow machine only a longer one has not ended before it is used.
     for open_server.lifetime_s in (3, 10, 50):
@@ -289,6 +290,7 @@ async def test_beside_clients_the_server_listens_for_nothing(server: TenantServe
     assert listening(server.nats.server.pid) == [f"0100007F:{port:04X}"]
 
 
+@pytest.mark.long
 async def test_nobody_is_let_in_while_no_gateway_answers(server: TenantServer) -> None:
     async with asyncio.timeout(30):
         with pytest.raises(ConnectionError):

@@ -161,6 +161,7 @@ async def boats(cluster: tuple[Target, str]) -> None:
         await until(served, "the kind is served")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("boats")
 async def test_a_syncer_that_is_killed_at_any_request_leaves_both_sides_right(
     cluster: tuple[Target, str], tmp_path: Path

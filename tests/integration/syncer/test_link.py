@@ -132,6 +132,7 @@ async def test_a_line_that_is_cut_in_the_middle_comes_again_and_nothing_is_liste
         assert view.lists == lists
 
 
+@pytest.mark.long
 async def test_a_link_that_is_silent_is_left_and_what_changed_meanwhile_comes_without_a_list(
     view: MailboxView, link: TcpRelay, run: Run, fleet: Fleet
 ) -> None:
@@ -170,6 +171,7 @@ async def test_of_many_changes_behind_a_cut_link_the_last_is_sent_alone_either_w
         assert counts(syncer) == (before[0] + 1, before[1] + 1)
 
 
+@pytest.mark.long
 async def test_what_was_written_and_never_answered_is_not_written_again(
     view: MailboxView, link: TcpRelay, run: Run, fleet: Fleet
 ) -> None:
@@ -204,6 +206,7 @@ async def test_while_nothing_goes_up_what_comes_down_is_still_applied(
         await until(fleet.says(ref, 7), "the status came up at last")
 
 
+@pytest.mark.long
 async def test_after_hours_all_is_compared_page_by_page(
     view: MailboxView, link: TcpRelay, run: Run, fleet: Fleet
 ) -> None:

@@ -91,6 +91,7 @@ async def syncer(
         await asyncio.to_thread(process.wait, 30)
 
 
+@pytest.mark.long
 async def test_it_is_ready_without_a_center_too_and_says_what_it_lacks(
     tmp_path: Path, view: MailboxView, edge: Client, cluster: tuple[Target, str], shard: ShardProcess
 ) -> None:

@@ -77,6 +77,7 @@ async def test_a_name_that_the_edge_does_not_take(view: MailboxView, edge: Clien
         await until(reports(view), "nothing is left to report")
 
 
+@pytest.mark.long
 async def test_a_kind_that_the_edge_lacks(view: MailboxView, edge: Client, run: Run, namespace: str) -> None:
     ghost = {"apiVersion": f"{GROUP}/v1", "kind": "Ghost", "metadata": {"name": "g", "namespace": namespace}}
     async with run():
@@ -87,6 +88,7 @@ async def test_a_kind_that_the_edge_lacks(view: MailboxView, edge: Client, run: 
         assert (await edge.get(Resource(GROUP, "v1", "ghosts"), "g", namespace))["metadata"]["labels"]
 
 
+@pytest.mark.long
 async def test_a_field_that_does_not_change_keeps_what_it_had(
     view: MailboxView, edge: Client, run: Run, namespace: str
 ) -> None:
@@ -101,6 +103,7 @@ async def test_a_field_that_does_not_change_keeps_what_it_had(
         await until(reports(view), "what it was is right again")
 
 
+@pytest.mark.long
 async def test_a_definition_that_is_invalid(view: MailboxView, edge: Client, run: Run, namespace: str) -> None:
     definition = crd("wrecks", GROUP)
     broken = {**definition, "spec": {**definition["spec"], "scope": "Everywhere"}}
@@ -121,6 +124,7 @@ async def test_a_definition_that_is_invalid(view: MailboxView, edge: Client, run
         await until(made, "with its objects")
 
 
+@pytest.mark.long
 async def test_an_object_of_three_megabytes(view: MailboxView, edge: Client, run: Run, namespace: str) -> None:
     large = configmap("large", {"a": "x" * (3 << 20)}, namespace=namespace)
     async with run():
@@ -150,6 +154,7 @@ async def test_a_quota_of_the_edge(view: MailboxView, edge: Client, run: Run, na
         await until(reports(view), "nothing is left to report")
 
 
+@pytest.mark.long
 async def test_a_webhook_of_the_edge_that_does_not_answer(
     view: MailboxView, edge: Client, run: Run, namespace: str
 ) -> None:
@@ -175,6 +180,7 @@ async def test_a_webhook_of_the_edge_that_does_not_answer(
         await until(reports(view), "nothing is left to report")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("years", [-1, 1])
 async def test_a_clock_that_is_set_by_a_year_delays_no_other_attempt(
     view: MailboxView, edge: Client, run: Run, namespace: str, monkeypatch: pytest.MonkeyPatch, years: int
@@ -193,6 +199,7 @@ async def test_a_clock_that_is_set_by_a_year_delays_no_other_attempt(
         await until(reports(view), "nothing is left to report")
 
 
+@pytest.mark.long
 async def test_a_kind_that_the_edge_does_not_let_the_syncer_read(
     view: MailboxView, edge: Client, cluster: tuple[Target, str], namespace: str
 ) -> None:

@@ -21,6 +21,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness, "HOLD_S", 0.0)
 
 
+@pytest.mark.long
 async def test_a_namespace_that_ends_and_what_waits_for_it(view: MailboxView, edge: Client, run: Run) -> None:
     name = f"s{uuid.uuid4().hex[:8]}"
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Target
 from atoll.machinery.client.resource import Resource
@@ -107,6 +109,7 @@ async def came_up(view: MailboxView, copy: str) -> bool:
     return copy in view.others
 
 
+@pytest.mark.long
 async def test_what_is_beyond_the_bounds_is_reported_and_comes_up_when_there_is_room(
     view: MailboxView, edge: Client, cluster: tuple[Target, str]
 ) -> None:

@@ -320,6 +320,7 @@ def test_no_hash_is_passed_and_no_export_made_up(provider: Api, consumer: Api, v
     by_path.get(f"/services/apiexport/{cluster_of(provider)}/shapes/clusters/{consumer.cluster}{HERE}", expect=404)
 
 
+@pytest.mark.long
 def test_what_a_provider_reads_he_can_put_back(provider: Api, consumer: Api) -> None:
     claims = [claim("configmaps"), claim("secrets")]
     deployments = crd("deployments", "apps")
@@ -705,6 +706,7 @@ def test_an_inactive_workspace_is_closed_to_the_view_too(provider: Api, consumer
     assert "inactive" in view.post(path, an_object(CIRCLES, "a"), expect=403).message
 
 
+@pytest.mark.long
 def test_the_audit_log_says_who_asked_and_at_which_step_he_was_refused(
     provider: Api, consumer: Api, view: Api, audit_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from harness.clients.api import Api
 from harness.servers.mutant_shard import MutantShard
+from harness.tiers import every
 from integration.views import apiexport_matrix as matrix
 
 
@@ -114,7 +115,7 @@ offers._served = lambda kind: kind
 }
 
 
-@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("guard", every(3, GUARDS))
 def test_a_guard_of_the_view_that_is_taken_out_is_missed(shard: MutantShard, guard: str) -> None:
     state, code = GUARDS[guard]
     town = matrix.Town(Api(shard, "root"), (matrix.state_of(state),))
@@ -137,6 +138,6 @@ def test_the_matrix_is_large(town: matrix.Town) -> None:
     assert 100 < sum(map(matrix.allowed, cells)) < len(cells) // 2
 
 
-@pytest.mark.parametrize("caller", matrix.CALLERS)
+@pytest.mark.parametrize("caller", every(2, matrix.CALLERS))
 def test_everybody_reaches_what_was_consented_to_and_nothing_else(town: matrix.Town, caller: str) -> None:
     assert list(matrix.mistakes(town, (caller,))) == []

@@ -13,6 +13,7 @@ from harness.servers.mutant_shard import MutantShard, patched
 from harness.servers.shard_process import ShardProcess
 from harness.servers.third_party_view import Certificates
 from harness.servers.virtual_workspaces import OfSquads, OfThirdParty
+from harness.tiers import every
 from integration.views import test_acting as acting
 from integration.views import test_replication as replication
 from integration.views import test_schemas as schemas
@@ -137,7 +138,7 @@ export_request.ExportRequest._may_act = lambda self, view, verb: True
 
 
 @pytest.mark.usefixtures("impatience")
-@pytest.mark.parametrize("guard", ACTING)
+@pytest.mark.parametrize("guard", every(3, ACTING))
 def test_acting_for_another_without_its_guard_is_found_out_on_every_write(shard: MutantShard, guard: str) -> None:
     trial, code = ACTING[guard]
     with shard.without(code):
@@ -203,7 +204,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatience")
-@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("guard", every(3, GUARDS))
 def test_a_view_without_its_guard_is_found_out(shard: MutantShard, guard: str) -> None:
     trial, code = GUARDS[guard]
     with shard.without(code), pytest.raises((AssertionError, OSError)):
@@ -263,6 +264,7 @@ writer.impersonation = lambda user, cluster: ()
 }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize("guard", WRITTEN)
 def test_a_view_that_writes_without_its_guard_is_found_out_on_every_write(tmp_path: Path, guard: str) -> None:
@@ -289,6 +291,7 @@ def test_a_third_partys_view_returns_freed_memory(tmp_path: Path) -> None:
             third.view.stop()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize("guard", THIRD_PARTYS)
 def test_a_third_partys_view_without_its_guard_is_found_out(tmp_path: Path, guard: str) -> None:

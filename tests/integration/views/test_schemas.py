@@ -88,6 +88,7 @@ def test_a_watch_follows_bindings_that_come_and_go(provider: Api, consumer: Api)
         assert all(event.revision > changed.revision for event in gone)
 
 
+@pytest.mark.long
 def test_a_watch_goes_on_where_it_was_left(provider: Api, consumer: Api) -> None:
     make_export(provider, "shapes", schema("circles"))
     provider_api = view(consumer)

@@ -12,6 +12,7 @@ from harness.clients.exports import PATIENCE_S
 from harness.clients.put_back import check_put_back, check_read_only
 from harness.servers import virtual_workspaces
 from harness.servers.virtual_workspaces import OfSquads, OfThirdParty, Stand
+from harness.tiers import only
 
 WATCH_LIST = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -29,8 +30,17 @@ MAKERS: dict[str, Callable[[Api, OfThirdParty, OfSquads], Stand]] = {
 }
 
 
-@pytest.fixture(params=MAKERS)
+#: Those that the default run tries with all tests; it tries each with those that use `each_stand`.
+WHOLE = {"apiexport", "replication", "third party that is written"}
+
+
+@pytest.fixture(params=only(WHOLE, MAKERS))
 def stand(request: pytest.FixtureRequest, third: OfThirdParty, squads: OfSquads) -> Stand:
+    return MAKERS[request.param](third.admin, third, squads)
+
+
+@pytest.fixture(params=MAKERS)
+def each_stand(request: pytest.FixtureRequest, third: OfThirdParty, squads: OfSquads) -> Stand:
     return MAKERS[request.param](third.admin, third, squads)
 
 
@@ -53,7 +63,8 @@ def until(events: Events, right: Callable[[Any], bool]) -> Any:
     return event
 
 
-def test_lists_and_gets_what_there_is(stand: Stand) -> None:
+def test_lists_and_gets_what_there_is(each_stand: Stand) -> None:
+    stand = each_stand
     shows(stand)
     stand.add("first")
     stand.add("second")
@@ -188,7 +199,8 @@ def test_discovery_and_openapi_tell_of_the_kind(stand: Stand) -> None:
     assert not stand.read_only or not any("post" in methods for methods in operations)
 
 
-def test_what_is_only_to_be_read_is_not_written(stand: Stand) -> None:
+def test_what_is_only_to_be_read_is_not_written(each_stand: Stand) -> None:
+    stand = each_stand
     if not stand.read_only:
         pytest.skip("this view is for writing too")
     stand.add("first")
@@ -217,7 +229,8 @@ def test_what_is_read_is_the_same_in_every_format_and_putting_it_back_changes_no
     (check_read_only if stand.read_only else check_put_back)(api, path)
 
 
-def test_who_may_not_look_sees_nothing(stand: Stand) -> None:
+def test_who_may_not_look_sees_nothing(each_stand: Stand) -> None:
+    stand = each_stand
     stand.add("first")
     shows(stand, "first")
     for url in (stand.path, f"{stand.path}?watch=1", f"{stand.path}/first", f"{stand.path}?{WATCH_LIST}"):

@@ -176,6 +176,7 @@ def test_it_is_read_only_in_discovery_too(third: OfThirdParty) -> None:
     assert consumer.send("POST", ROSTERS, body).code in {403, 405}
 
 
+@pytest.mark.long
 def test_kubectl_reads_it_as_any_kind(third: OfThirdParty, tmp_path: Path) -> None:
     consumer = third.consumer()
     team(consumer, "north", "ann", "bo")
@@ -209,6 +210,7 @@ def test_nothing_else_is_behind_it(third: OfThirdParty, path: str) -> None:
     assert third.view.get(path, "kcp-admin")[0] in {403, 404}
 
 
+@pytest.mark.long
 def test_it_goes_on_from_disk_after_a_crash(third: OfThirdParty) -> None:
     consumer = third.consumer()
     team(consumer, "north", "ann")

@@ -78,6 +78,7 @@ def test_a_refusal_is_forgotten_when_a_permission_is_given(quiet: OfSquads) -> N
     eventually(lambda: code(quiet, path, "bob") == 200, "bob lists", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_watch_of_all_workspaces_ends_with_the_permission_of_the_provider(quiet: OfSquads) -> None:
     content = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["list", "watch"]}
     allow(quiet.provider, "carol", content, {"nonResourceURLs": ["/"], "verbs": ["access"]})

@@ -87,6 +87,7 @@ async def test_what_is_pipelined_behind_a_slow_request_is_left_in_the_socket(ser
     flood.cancel()
 
 
+@pytest.mark.long
 async def test_what_was_left_in_the_socket_is_served_after_the_slow_request(serve: Serve) -> None:
     exchanges: list[Exchange] = []
 

@@ -322,6 +322,7 @@ async def test_a_client_that_takes_nothing_is_cut_after_the_stall_limit(serve: S
     assert running.server.counts.cut_clients == 1
 
 
+@pytest.mark.long
 async def test_a_slow_client_that_does_read_is_not_cut(serve: Serve) -> None:
     running, _, ends = await blocked_writer(serve, Limits(stall_timeout_s=60.0))
     sock = socket.create_connection(("127.0.0.1", running.port))

@@ -15,6 +15,8 @@ from harness.data.large_requests import LARGE, LARGEST, LargeRequest, prepare_ob
 from harness.servers.shard_process import ShardProcess
 from integration.workers.test_workers import workers
 
+pytestmark = pytest.mark.long
+
 PROMISED_S = 0.1
 
 

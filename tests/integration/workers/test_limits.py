@@ -56,6 +56,7 @@ def create(api: Api, name: str) -> int:
         own.close()
 
 
+@pytest.mark.long
 def test_fifty_writers_at_two_workers_leave_exactly_what_a_quota_allows(api: Api) -> None:
     allowed = limit(api, 10)
     with ThreadPoolExecutor(WRITERS) as writers:

@@ -19,6 +19,7 @@ TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
 SECRETS = "/api/v1/namespaces/default/secrets"
 
 
+@pytest.mark.long
 def test_a_home_asked_for_at_any_worker_is_one(tmp_path: Path) -> None:
     (tmp_path / "tokens.csv").write_text("alice-token,oidc:alice,u-alice\n")
     with ShardProcess(tmp_path, "--workers", "2", "--token-auth-file", str(tmp_path / "tokens.csv")) as shard:
@@ -36,6 +37,7 @@ def create(home: Api, kind: str, name: str, spec: dict[str, Any]) -> None:
     home.post(f"{TENANCY}/{kind.lower()}s", body)
 
 
+@pytest.mark.long
 def test_a_watch_through_a_view_ends_with_the_wait_at_any_worker(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--workers", "2") as shard:
         root = Api(shard, "root")

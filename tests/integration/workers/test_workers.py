@@ -36,6 +36,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
         yield shard
 
 
+@pytest.mark.long
 def test_the_writer_and_its_workers_return_freed_memory(tmp_path: Path) -> None:
     returns = Returns(tmp_path)
     with ShardProcess(tmp_path, "--workers", "2", environment=patched(tmp_path, returns.code)) as shard:
@@ -89,6 +90,7 @@ def one_at_each(shard: ShardProcess, cluster: str) -> list[Api]:
     return list(found.values())
 
 
+@pytest.mark.long
 def test_kubectl_finds_everything_as_it_is(shard: ShardProcess, tmp_path: Path) -> None:
     kubectl = Kubectl(tmp_path, shard.kubeconfig)
     kubectl.ok("create", "workspace", "around", "--enter")
@@ -180,6 +182,7 @@ def _readiness(shard: ShardProcess, path: str = "/readyz") -> tuple[int, str] | 
         return None
 
 
+@pytest.mark.long
 def test_auto_starts_the_workers_that_its_cores_allow_and_the_doctor_knows_them(tmp_path: Path) -> None:
     expected = choose(usable())
     with ShardProcess(tmp_path, "--workers", "auto") as shard:
@@ -190,6 +193,7 @@ def test_auto_starts_the_workers_that_its_cores_allow_and_the_doctor_knows_them(
         assert (expected > 1) == ("the shard of this directory has workers" in line), line
 
 
+@pytest.mark.long
 def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--workers", "2") as shard:
         one, other = one_at_each(shard, "root")
@@ -206,6 +210,7 @@ def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:
         assert len(workers(shard)) == 2
 
 
+@pytest.mark.long
 def test_the_socket_of_the_workers_lies_in_the_root_directory_or_where_there_is_room(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as short:
         with ShardProcess(Path(short), "--workers", "1") as shard:
@@ -250,6 +255,7 @@ def test_writers_at_both_workers_get_each_name_once(shard: ShardProcess) -> None
     assert [sorted(pair) for pair in zip(codes[0], codes[1], strict=True)] == [[201, 409]] * 50
 
 
+@pytest.mark.long
 def test_a_start_takes_the_port_while_workers_of_a_killed_one_hold_connections(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--workers", "2") as shard:
         url, orphans = shard.url, workers(shard)
@@ -298,6 +304,7 @@ def connected(shard: ShardProcess, count: int) -> list[Api]:
     return found
 
 
+@pytest.mark.long
 def test_connections_are_spread_evenly_and_again_after_some_were_closed(shard: ShardProcess) -> None:
     first = connected(shard, 32)
     fewest, most = spread(shard, first)
@@ -355,6 +362,7 @@ def test_a_scrape_of_any_worker_shows_what_every_process_counted(shard: ShardPro
     other.close()
 
 
+@pytest.mark.long
 def test_a_worker_that_is_stuck_is_left_out_of_a_scrape_and_counted(shard: ShardProcess) -> None:
     one, other = one_at_each(shard, workspace_under(Api(shard, "root")))
     other.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})

@@ -22,6 +22,7 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS, S
 from atoll.machinery.storage.contract import Put
 from harness.oracles.claim_labels import claim_pair, claimed, reflexive_pair
 from harness.servers.in_process.shard import InsideShard, shard_inside
+from harness.tiers import every
 
 Object = dict[str, Any]
 TYPES = {"configmaps": CONFIG_MAPS, "secrets": SECRETS, "serviceaccounts": SERVICE_ACCOUNTS}
@@ -223,7 +224,7 @@ class Sequence:
             assert claimed(binding) == dict([reflexive_pair(self.provider, export)])
 
 
-@pytest.mark.parametrize("group", [0, 1, *(pytest.param(each, marks=pytest.mark.long) for each in (2, 3))])
+@pytest.mark.parametrize("group", every(4, range(4)))
 async def test_objects_carry_what_the_model_says(tmp_path: Path, group: int) -> None:
     async with shard_inside(tmp_path) as shard:
         for seed in range(group * SEEDS, group * SEEDS + SEEDS):

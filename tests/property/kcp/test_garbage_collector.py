@@ -27,6 +27,7 @@ from harness.clients.api import crd
 from harness.data.stores import store_options
 from harness.models.owner_graph import FOREGROUND, ORPHAN, Node, Ref, State, deleted, freeze, outcomes, replaced
 from harness.servers.in_process.minimal_shard import Cell
+from harness.tiers import every
 
 Object = dict[str, Any]
 CIRCLES = ResourceType("shapes.example.com", "circles", LOCAL)
@@ -189,7 +190,7 @@ async def established(store: LmdbStore, chance: random.Random) -> Cell:
     return cell
 
 
-@pytest.mark.parametrize("seed", range(CHUNKS))
+@pytest.mark.parametrize("seed", every(CHUNKS, range(CHUNKS)))
 async def test_random_graphs_rest_where_kubernetes_rests(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     key_file = tmp_path / "keys.json"
