@@ -89,6 +89,37 @@ async def test_a_kind_that_the_edge_lacks(view: MailboxView, edge: Client, run: 
 
 
 @pytest.mark.long
+async def test_a_version_that_the_edge_does_not_serve(
+    view: MailboxView, edge: Client, run: Run, namespace: str
+) -> None:
+    rafts = Resource(GROUP, "v1", "rafts")
+    raft = {"apiVersion": f"{GROUP}/v1", "kind": "Raft", "metadata": {"name": "r", "namespace": namespace}, "spec": {}}
+    definition = crd("rafts", GROUP)
+    await edge.apply(CRDS, definition, manager="somebody")
+
+    def has_colour(colour: str) -> Callable[[], Awaitable[Any]]:
+        async def look() -> bool:
+            try:
+                return bool((await edge.get(rafts, "r", namespace))["spec"].get("colour") == colour)
+            except NotFound:
+                return False
+
+        return look
+
+    async with run():
+        view.place({**raft, "spec": {"colour": "red"}}, resource="rafts")
+        await until(has_colour("red"), "it is there at the version that both serve")
+        (ref,) = view.place({**raft, "apiVersion": f"{GROUP}/v2", "spec": {"colour": "green"}}, resource="rafts")
+        await refused(view, edge, namespace, ref, "NotServed")
+        assert await has_colour("red")(), "the last good copy stays"
+        (first,) = definition["spec"]["versions"]
+        versions = [first, {**first, "name": "v2", "storage": False}]
+        await edge.apply(CRDS, {**definition, "spec": {**definition["spec"], "versions": versions}}, manager="somebody")
+        await until(has_colour("green"), "it follows once the edge serves the version")
+        await until(reports(view), "nothing is left to report")
+
+
+@pytest.mark.long
 async def test_a_field_that_does_not_change_keeps_what_it_had(
     view: MailboxView, edge: Client, run: Run, namespace: str
 ) -> None:
