@@ -45,6 +45,10 @@ class BuiltIns(msgspec.Struct, frozen=True):
     mailbox_resources: frozenset[str] = frozenset()
     mailbox_exports: frozenset[ExportName] = frozenset()
 
+    def has_definition(self, name: str) -> bool:
+        """Whether the definition of a resource is not copied: what every mailbox has, every edge cluster has too."""
+        return name in self.edge_resources or name in self.mailbox_resources
+
 
 @cache
 def _table() -> Mapping[tuple[str, str], str]:

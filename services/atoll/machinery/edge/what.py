@@ -61,7 +61,7 @@ def is_copied(ref: ObjectRef, obj: Object, built_ins: BuiltIns) -> bool:
     if ref.kind == _NAMESPACE:
         return ref.name not in built_ins.edge_namespaces
     if ref.kind == _DEFINITION:
-        return ref.name not in built_ins.edge_resources and bool(defined_kinds(obj))
+        return not built_ins.has_definition(ref.name) and bool(defined_kinds(obj))
     return ref.kind != _BINDING or not (is_edge_binding(obj) or _is_bound_anyway(obj, built_ins))
 
 

@@ -192,7 +192,11 @@ def test_definers_of_selected_kinds_go_along_once_they_are_established() -> None
 
 def test_definers_that_the_edge_or_the_mailbox_has_anyway_stay() -> None:
     edge = binding("espw", "cogs", export="edge.kubestellar.io")
-    crds = [definition("builtins", **ESTABLISHED)]
+    crds = [definition(each, **ESTABLISHED) for each in ("builtins", "held")]
+    everything = placement({"apiGroup": "apiextensions.k8s.io"})
+    for each in crds:
+        ref = ObjectRef("apiextensions.k8s.io", "customresourcedefinitions", "", each["metadata"]["name"])
+        assert selection([everything], ref, each, None, BUILT_INS) == NONE, "not even where it is selected itself"
     assert definers(SELECTED, crds, [edge, binding("h", "held")], BUILT_INS) == {}
     limits = {("", "limitranges"): Selection(("p",))}
     bound = named("k", spec={}, status={"phase": "Bound", "boundResources": [{"group": "", "resource": "limitranges"}]})
