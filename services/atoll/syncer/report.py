@@ -1,6 +1,8 @@
 """What the center is told: the status of SyncerConfig `the-one`, and Events on what was adopted.
 
-Invariant: a status that did not change is not written, so a quiet syncer writes nothing but its Lease.
+Invariant: a status that did not change is not written, so a quiet syncer writes nothing but its Lease. One that finds
+another edge cluster at work for its mailbox writes a condition alone, which the other takes away now and then: it is
+there again as long as there are two.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.failures import Failure, error_rows
 from atoll.machinery.edge.names import SYNCER, THE_ONE, ObjectRef
-from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, set_condition
+from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, is_true, remove, set_condition
 from atoll.machinery.meta.objects import Object, conditions_of, status_of
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.backoff import Backoff
@@ -30,6 +32,7 @@ log = structlog.get_logger()
 
 EVENTS = Resource("", "v1", "events")
 INTERVAL_S = 1.0
+DUPLICATE, DUPLICATE_S = "DuplicateEdge", 600.0
 _BACKOFF = Backoff(1.0, 30.0)
 _OWN = ("appliedRevision", "edgeUID", "syncerVersion", "errors", "conditions")
 
@@ -43,6 +46,8 @@ class Progress(Protocol):
     def failures(self) -> Mapping[ObjectRef, Failure]: ...
     @property
     def may_report(self) -> bool: ...
+    @property
+    def rival(self) -> str: ...
 
 
 class Report:
@@ -51,6 +56,8 @@ class Report:
     def __init__(self, client: Client, mailbox: Mailbox, progress: Progress, edge_uid: str) -> None:
         self._client, self._mailbox, self._progress, self._edge_uid = client, mailbox, progress, edge_uid
         self._version = metadata.version("atoll")
+        #: When the condition about another edge cluster was seen first.
+        self._duplicate_at_s: float | None = None
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -90,7 +97,10 @@ class Report:
 
     async def _write(self) -> None:
         config = self._mailbox.the_one()
-        if config is None or not self._mailbox.is_complete or not self._progress.may_report:
+        if config is None or not self._mailbox.is_complete:
+            return
+        if not self._progress.may_report:
+            await self._write_duplicate(config)
             return
         before = status_of(config)
         status = self._status(config)
@@ -103,6 +113,27 @@ class Report:
         answer = await self._client.patch(CONFIGS, THE_ONE, {"status": status}, subresource="status")
         self._mailbox.keep_config(answer)
 
+    async def _write_duplicate(self, config: Object) -> None:
+        """Tell that the syncer of another edge cluster holds the Lease, if one does and that is not told."""
+        before, rival = conditions_of(config), self._progress.rival
+        if not rival or is_true(before, DUPLICATE):
+            return
+        text = f"edge cluster {self._edge_uid} is registered too, and does nothing: {rival} works for the SyncTarget"
+        told = Condition(DUPLICATE, TRUE, "AnotherEdgeCluster", text)
+        status = {"conditions": set_condition(before, told, _now())}
+        self._mailbox.keep_config(await self._client.patch(CONFIGS, THE_ONE, {"status": status}, subresource="status"))
+
+    def _conditions(self, config: Object) -> list[Object]:
+        """Return the conditions to go on from: what another edge cluster says of itself goes after a while."""
+        found = list(conditions_of(config))
+        if not is_true(found, DUPLICATE):
+            self._duplicate_at_s = None
+            return found
+        now_s = time.monotonic()
+        self._duplicate_at_s = now_s if self._duplicate_at_s is None else self._duplicate_at_s
+        is_old = now_s - self._duplicate_at_s >= DUPLICATE_S
+        return remove(found, DUPLICATE) if is_old else found
+
     def _is_covered(self, before: Any, now: str) -> bool:
         """Whether what was reported covers all changes: each report has a revision too, which tells nothing new."""
         last = self._mailbox.last_change
@@ -112,14 +143,17 @@ class Report:
         errors = error_rows(self._progress.failures)
         message = f"{len(self._progress.failures)} fail, such as {_named(errors[0])}" if errors else ""
         synced = Condition("Synced", FALSE if errors else TRUE, "Failing" if errors else "Synced", message)
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return {
             "appliedRevision": str(self._progress.applied),
             "edgeUID": self._edge_uid,
             "syncerVersion": self._version,
             "errors": errors,
-            "conditions": set_condition(conditions_of(config), synced, now),
+            "conditions": set_condition(self._conditions(config), synced, _now()),
         }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _named(row: Object) -> str:

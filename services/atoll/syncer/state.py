@@ -37,6 +37,7 @@ class _Stored(msgspec.Struct, frozen=True):
     records: list[_Record]
     copies: list[tuple[ObjectRef, str]]
     read: tuple[int, int] = (0, 0)
+    mark: str = ""
 
 
 class State:
@@ -47,6 +48,8 @@ class State:
         self.syncer = syncer
         self._edge, self._path = edge, path
         self.identity = secrets.token_hex(4)
+        #: What the cluster goes by at the center: its uid, until a copy of it turned up.
+        self.mark = edge
         self.number = 0
         self.kinds: set[tuple[str, str, str]] | None = None
         self.records: dict[ObjectRef, ApplyRecord] = {}
@@ -65,7 +68,8 @@ class State:
         records = [_Record(ref, each) for ref, each in sorted(self.records.items())]
         kinds = sorted(self.kinds or ())
         copies = sorted(self.copies.items())
-        stored = _Stored(self.syncer, self._edge, self.identity, self.number, kinds, records, copies, self.read)
+        head = self.syncer, self._edge, self.identity, self.number
+        stored = _Stored(*head, kinds, records, copies, self.read, self.mark)
         data = msgspec.json.encode(stored)
         if data != self._saved:
             write_private(self._path, data)
@@ -83,4 +87,5 @@ class State:
             if (found.syncer, found.edge) == (self.syncer, self._edge):
                 self.identity, self.number, self.kinds = found.identity, found.number, set(found.kinds)
                 self.copies, self.read = dict(found.copies), found.read
+                self.mark = found.mark or self.mark
                 self.records = {each.ref: each.record for each in found.records}

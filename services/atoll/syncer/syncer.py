@@ -3,7 +3,7 @@
 Changes become keys in four queues, of downsync, status return, upsync and states; workers take them. Invariants:
 neither side's absence ends it: without the center the edge is held to what was read last, without the edge nothing is
 decided; the kinds that are followed at the edge are those that are listed, those that were ever written, Namespaces
-and definitions.
+and definitions; while another edge cluster holds the mailbox's Lease nothing is written on either side.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from atoll.syncer.edge import NAMESPACE_KIND, Edge
 from atoll.syncer.mailbox import Mailbox
 from atoll.syncer.others import OtherSyncers, edge_lease
 from atoll.syncer.rate import RateLimit
+from atoll.syncer.renewals import EdgeRenewals
 from atoll.syncer.report import Report
 from atoll.syncer.returns import Returns
 from atoll.syncer.soundness import Soundness
@@ -86,6 +87,8 @@ class Syncer:
         self.waits_for = "the edge cluster"
         self._kinds_changed = asyncio.Event()
         self._events: set[asyncio.Task[None]] = set()
+        #: The syncer of another edge cluster that holds the mailbox's Lease, None until that was looked at.
+        self._rival: str | None = None
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -95,13 +98,15 @@ class Syncer:
         identity = f"{socket.gethostname()}_{state.identity}"
         name = edge_lease(options.uid)
         self._edge_lease = Lease(self._cluster, name, identity, options.edge_timing, self._edge_taken)
+        self._renewals = renewals = EdgeRenewals(state, options.state_file, uid, identity)
         self._mailbox_lease = Lease(
-            self._center, LEASE_NAME, identity, options.mailbox_timing, self._look_at_all, self._may_hold_mailbox
+            self._center, LEASE_NAME, renewals.identity, options.mailbox_timing, self._look_at_all, self._may_hold
         )
+        self._mailbox_lease.renewals, self._mailbox_lease.seen = renewals, self._holder_seen
         self._state = state
         self.mailbox.resume(*state.read)
         others = OtherSyncers(self._cluster, options.uid)
-        self.downsync = Downsync(self.mailbox, self.edge, state, others, lambda: self._edge_lease.is_held)
+        self.downsync = Downsync(self.mailbox, self.edge, state, others, lambda: self.is_writer)
         self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)
         bounds = options.upsync_bounds
         self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report, bounds)
@@ -159,7 +164,12 @@ class Syncer:
     @property
     def is_writer(self) -> bool:
         """Whether this process is the one that writes to the edge."""
-        return self.downsync is not None and self._edge_lease.is_held
+        return self.downsync is not None and self._edge_lease.is_held and self._rival == ""
+
+    @property
+    def rival(self) -> str:
+        """The syncer of another edge cluster that works for this mailbox; empty if none is known."""
+        return self._rival or ""
 
     @property
     def may_report(self) -> bool:
@@ -183,6 +193,8 @@ class Syncer:
         """The mailbox lists other objects."""
         assert self.downsync is not None and self.returns is not None
         self.waits_for = ""
+        if self._rival is None:
+            self._mailbox_lease.nudge()
         self.downsync.reconfigured(before, revision)
         self.returns.all()
         if before.upsync != self.mailbox.carried.upsync or not before.number:
@@ -213,10 +225,15 @@ class Syncer:
         if self.upsync is not None and self.mailbox.is_complete:
             self.upsync.all()
 
-    def _may_hold_mailbox(self) -> bool:
+    def _may_hold(self) -> bool:
         """Whether this process is the one at the edge, or was as far as it can know: no two share the Leases."""
         is_unknown = bool(self._edge_lease.failure) and self._mailbox_lease.is_held
         return self._edge_lease.is_held or is_unknown
+
+    def _holder_seen(self, holder: str) -> None:
+        before, self._rival = self._rival, holder if self._renewals.is_of_another_edge(holder) else ""
+        if before != self._rival == "":
+            self._look_at_all()
 
     def _edge_taken(self) -> None:
         self._mailbox_lease.nudge()

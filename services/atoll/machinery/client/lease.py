@@ -2,7 +2,7 @@
 
 Invariants: who holds it stops to count as holder when its last renewal is as old as the Lease lasts; another takes it
 over only after seeing it unchanged for that time. Both by a clock that only runs forward, so it does not matter what
-time the machines believe it is.
+time the machines believe it is. With `Renewals` a holder also tells its own renewals from those of a copy of itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -35,6 +36,19 @@ class Timing(msgspec.Struct, frozen=True):
     renewal_s: float
 
 
+class Renewals(Protocol):
+    """Which renewals are this process's own, also of before it was killed."""
+
+    def is_ours(self, time: str) -> bool:
+        """Whether a renewal was written, or tried, under this identity."""
+
+    async def note(self, before: str, time: str) -> None:
+        """Keep that what was renewed at one time is about to be at another."""
+
+    def renamed(self) -> str:
+        """Return another identity, as a copy of this process has the present one."""
+
+
 class Lease:
     """One Lease; `taken` is called when this process becomes its holder. While `may_hold` is false it does not."""
 
@@ -51,6 +65,9 @@ class Lease:
         self._timing, self._taken, self._may_hold = timing, taken, may_hold
         #: Called when another turns out to hold what this process held.
         self.lost: Callable[[], None] = lambda: None
+        #: Called at each turn with the other that holds it, "" if none does.
+        self.seen: Callable[[str], None] = lambda holder: None
+        self.renewals: Renewals | None = None
         self._had_it = False
         self._nudged = asyncio.Event()
         self._lease: Object = {}
@@ -110,8 +127,12 @@ class Lease:
     async def _turn(self, now_s: float) -> None:
         if not (self.is_held and self._lease):
             await self._look(now_s)
-        holder = self.holder
+        renewals, holder = self.renewals, self.holder
+        if renewals is not None and holder == self._identity and not renewals.is_ours(self._renewed_at()):
+            log.warning("lease held by a copy of this process", lease=self._name)
+            self._identity = renewals.renamed()
         is_free = not holder or holder == self._identity or now_s - self._seen_at_s > self._timing.lasts_s
+        self.seen("" if is_free else holder)
         if not is_free:
             self._renewed_at_s = float("-inf")
             if self._had_it:
@@ -121,19 +142,25 @@ class Lease:
         if not self._may_hold():
             await self._give_up()
             return
+        now = _now()
+        if renewals is not None:
+            await renewals.note(self._renewed_at(), now)
         if self._had_it and holder == self._identity:
-            await self._renew()
+            await self._renew(now)
         elif self._lease:
-            self._lease = await self._client.update(LEASES, self._claimed(self._lease))
+            self._lease = await self._client.update(LEASES, self._claimed(self._lease, now))
         else:
             head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            metadata = {"name": self._name, "namespace": LEASE_NAMESPACE}
-            self._lease = await self._client.create(LEASES, self._claimed({**head, "metadata": metadata, "spec": {}}))
+            new = {**head, "metadata": {"name": self._name, "namespace": LEASE_NAMESPACE}, "spec": {}}
+            self._lease = await self._client.create(LEASES, self._claimed(new, now))
         self._renewed_at_s, self._had_it = now_s, True
 
-    async def _renew(self) -> None:
+    def _renewed_at(self) -> str:
+        return str(spec_of(self._lease).get("renewTime") or "") if self._lease else ""
+
+    async def _renew(self, now: str) -> None:
         """Write what changes alone, and read the metadata alone: a bad link carries this every half minute."""
-        spec = {"renewTime": _now()}
+        spec = {"renewTime": now}
         patch = {"metadata": {"resourceVersion": self._lease["metadata"]["resourceVersion"]}, "spec": spec}
         metadata = await self._client.patch_for_metadata(LEASES, self._name, patch, LEASE_NAMESPACE)
         self._lease = {**self._lease, "metadata": metadata, "spec": {**spec_of(self._lease), **spec}}
@@ -149,8 +176,8 @@ class Lease:
         if version != (before.get("metadata") or {}).get("resourceVersion"):
             self._seen_at_s = now_s
 
-    def _claimed(self, lease: Object) -> Object:
-        spec, now = spec_of(lease), _now()
+    def _claimed(self, lease: Object, now: str) -> Object:
+        spec = spec_of(lease)
         if spec.get("holderIdentity") != self._identity:
             transitions = int(spec.get("leaseTransitions") or 0) + (1 if spec.get("holderIdentity") else 0)
             spec = {**spec, "acquireTime": now, "leaseTransitions": transitions}

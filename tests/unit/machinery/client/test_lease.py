@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ class Leases:
     def __init__(self) -> None:
         self.lease: Object | None = None
         self.patches: list[Object] = []
+        #: Whether it writes and does not answer.
+        self.is_deaf = False
         self._revision = 0
 
     @property
@@ -47,6 +49,8 @@ class Leases:
         if self.lease is None or self.lease["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"]:
             raise Conflict("modified")
         metadata: Object = self._store(merge_patch(self.lease, patch))["metadata"]
+        if self.is_deaf:
+            raise TimeoutError
         return metadata
 
     def _store(self, obj: Object) -> Object:
@@ -136,3 +140,74 @@ async def test_a_renewal_writes_the_time_alone_and_a_lease_that_was_given_up_is_
         await syncers.give_to("")
         await syncers.give_to("a")
         assert syncers.server.holder == "a"
+
+
+class Renewals:
+    """The renewals of one process, and its other name."""
+
+    def __init__(self, times: list[str]) -> None:
+        self.times = times
+
+    def is_ours(self, time: str) -> bool:
+        return time in self.times
+
+    async def note(self, before: str, time: str) -> None:
+        self.times.append(time)
+
+    def renamed(self) -> str:
+        return "copy"
+
+
+async def test_of_two_processes_with_one_identity_the_one_that_comes_second_takes_another_and_waits() -> None:
+    server, held = Leases(), list[str]()
+    client: Any = server
+    first, second = (Lease(client, "l", "a", Timing(600.0, 20.0), lambda: None) for _ in range(2))
+    first.renewals = Renewals([])
+    second.seen = held.append
+    async with running(first):
+        await until(lambda: _answer(first.is_held), "the first holds it")
+        second.renewals = Renewals([])
+        async with running(second):
+            await until(lambda: _answer("a" in held), "the second sees it held by another")
+            number = len(server.patches)
+            await until(lambda: _nudged(first, lambda: len(server.patches) > number), "the first renews it")
+            await until(lambda: _nudged(second, lambda: len(held) > 2), "the second looks again")
+            assert (first.is_held, second.is_held, server.holder) == (True, False, "a")
+            await first.release()
+            await until(lambda: _nudged(second, lambda: second.is_held), "it is given up")
+            assert server.holder == "copy"
+
+
+async def test_a_process_that_was_killed_knows_its_renewals_and_an_answer_that_is_lost_is_no_other() -> None:
+    server, renewals = Leases(), Renewals([])
+    client: Any = server
+    for _ in range(2):
+        lease = Lease(client, "l", "a", Timing(600.0, 20.0), lambda: None)
+        lease.renewals = renewals
+        async with running(lease):
+            await until(lambda: _answer(lease.is_held), "it has it at once")  # noqa: B023
+            server.is_deaf = True
+            number = len(server.patches)
+            await until(lambda: _nudged(lease, lambda: len(server.patches) > number), "no answer")  # noqa: B023
+            server.is_deaf = False
+            await until(lambda: _nudged(lease, lambda: lease.failure == ""), "it goes on")  # noqa: B023
+            assert (lease.is_held, server.holder) == (True, "a")
+
+
+@asynccontextmanager
+async def running(lease: Lease) -> AsyncIterator[None]:
+    task = asyncio.create_task(lease.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _answer(found: bool) -> bool:
+    return found
+
+
+async def _nudged(lease: Lease, look: Callable[[], bool]) -> bool:
+    lease.nudge()
+    return look()
