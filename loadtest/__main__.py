@@ -1,6 +1,6 @@
 """The runner: scenarios in order, each in a directory of its own; then the table and the JSON.
 
-    python -m loadtest [--quick] [--out FILE] [scenario ...]
+    python -m loadtest [--quick] [--out FILE] [--at NAME=COUNT ...] [scenario ...]
     python -m loadtest --against DIR [--rounds N] [--results] [--quick] [scenario ...]
 
 Ends with status 1 if a scenario failed, never for a missed budget.
@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
@@ -30,13 +30,15 @@ from loadtest.scenarios import ORDER
 LIMIT_S = {TINY: 120.0, QUICK: 420.0, FULL: 3600.0}
 
 
-async def measure(name: str, place: Path, size: str, *, own: bool = True) -> report.Section:
+async def measure(
+    name: str, place: Path, size: str, *, own: bool = True, chosen: Mapping[str, int] | None = None
+) -> report.Section:
     """Run one scenario."""
     module = importlib.import_module(f"loadtest.scenarios.{name}")
     began, rows, failed = time.monotonic(), [], ""
     try:
         async with asyncio.timeout(LIMIT_S[size]):
-            rows = await module.run(Bench(place / name, size, own=own))
+            rows = await module.run(Bench(place / name, size, own=own, chosen=chosen))
     except Exception as error:
         failed = f"{type(error).__name__}: {error}".splitlines()[0]
         sys.excepthook(type(error), error, error.__traceback__)
@@ -44,13 +46,15 @@ async def measure(name: str, place: Path, size: str, *, own: bool = True) -> rep
     return report.Section(name, question, round(time.monotonic() - began, 1), rows, failed)
 
 
-async def run(chosen: Sequence[str], size: str, *, own: bool, call_us: float) -> list[report.Section]:
+async def run(
+    names: Sequence[str], size: str, *, own: bool, call_us: float, chosen: Mapping[str, int]
+) -> list[report.Section]:
     """Run scenarios one after the other, on the second core."""
     os.sched_setaffinity(0, processes.cores()[1])
     sections: list[report.Section] = []
     with tempfile.TemporaryDirectory(prefix="loadtest-") as place:
-        for name in chosen:
-            section = await measure(name, Path(place), size, own=own)
+        for name in names:
+            section = await measure(name, Path(place), size, own=own, chosen=chosen)
             sections.append(section)
             text = report.table([section], call_us)
             sys.stderr.write(f"\n{name} ({section.seconds} s): {section.question}\n{text}\n")
@@ -68,6 +72,7 @@ def main() -> int:
     parser.add_argument("--against", type=Path, metavar="DIR", help="compare with another checkout, in turn")
     parser.add_argument("--rounds", type=int, default=against.ROUNDS, help="how often both are measured")
     parser.add_argument("--results", action="store_true", help="write the comparison into RESULTS.md")
+    parser.add_argument("--at", action="append", default=[], metavar="NAME=COUNT", help="a count of a scenario")
     parser.add_argument("--services", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     unknown = set(given.scenario) - set(ORDER)
@@ -80,7 +85,8 @@ def main() -> int:
     if given.services is not None:
         launch.services = given.services.resolve()
     own, call_us = given.services is None, calibration.python_call
-    sections = uvloop.run(run(given.scenario or ORDER, given.size, own=own, call_us=call_us))
+    counts = {name: int(count) for name, _, count in (each.partition("=") for each in given.at)}
+    sections = uvloop.run(run(given.scenario or ORDER, given.size, own=own, call_us=call_us, chosen=counts))
     report.write(given.out, sections, size=given.size, calibration=calibration)
     sys.stdout.write(f"{report.table(sections, call_us)}\nwritten to {given.out}\n")
     return int(any(section.failed for section in sections))

@@ -6,7 +6,7 @@ A scenario is a module with a docstring that states its question and `async def 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -28,15 +28,22 @@ _TINY_PART = 40
 class Bench:
     """One scenario's surroundings."""
 
-    def __init__(self, directory: Path, size: str = FULL, *, own: bool = True) -> None:
-        """`own` False: servers run the code of another checkout, so nothing is measured in this process."""
-        self._directory, self._size = directory, size
+    def __init__(
+        self, directory: Path, size: str = FULL, *, own: bool = True, chosen: Mapping[str, int] | None = None
+    ) -> None:
+        """`own` False: servers run the code of another checkout, so nothing is measured in this process.
+
+        `chosen` are counts by name, whatever the size of the run.
+        """
+        self._directory, self._size, self._chosen = directory, size, chosen or {}
         #: Whether parts of the server are measured in this process, which changes its logging.
         self.in_process = own and size != TINY
         self._made = 0
 
-    def size(self, quick: int, full: int) -> int:
-        """A count."""
+    def size(self, quick: int, full: int, name: str = "") -> int:
+        """A count, which may be chosen by its name."""
+        if name in self._chosen:
+            return self._chosen[name]
         if self._size == TINY:
             return max(1, quick // _TINY_PART)
         return quick if self._size == QUICK else full

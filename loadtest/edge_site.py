@@ -13,7 +13,7 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -114,16 +114,18 @@ async def arrivals(client: Client, resource: Resource) -> AsyncIterator[Arrivals
         await stop(task)
 
 
-async def make_mailboxes(server: EdgeServer, names: list[str], **labels: str) -> list[Mailbox]:
+async def make_mailboxes(
+    server: EdgeServer, names: list[str], *, limit_s: float = LIMIT_S, **labels: str
+) -> list[Mailbox]:
     """Make SyncTargets, each at a Location of its own with these labels; return their mailboxes once they are ready."""
     async with server.client(INVENTORY) as inventory, server.client(HOME) as home:
-        await until(lambda: _serves(inventory), "the inventory is initialized", LIMIT_S)
+        await until(lambda: _serves(inventory), "the inventory is initialized", limit_s)
         targets = [await inventory.create(SYNC_TARGETS, an_object("SyncTarget", name, id=name)) for name in names]
-        async with asyncio.TaskGroup() as tasks:
-            ready = [tasks.create_task(_mailbox(home, each)) for each in targets]
+        wanted = {mailbox_name(annotations_of(each)[CLUSTER], each["metadata"]["uid"]): each for each in targets}
+        clusters = await until(lambda: _clusters(home, wanted), "the mailboxes are ready", limit_s)
         for name in names:
             await inventory.create(LOCATIONS, location(name, **labels))
-    return [each.result() for each in ready]
+    return [Mailbox(each["metadata"]["name"], each["metadata"]["uid"], clusters[name]) for name, each in wanted.items()]
 
 
 async def _serves(inventory: Client) -> bool:
@@ -134,16 +136,11 @@ async def _serves(inventory: Client) -> bool:
     return True
 
 
-async def _mailbox(home: Client, target: Object) -> Mailbox:
-    metadata = target["metadata"]
-    name = mailbox_name(annotations_of(target)[CLUSTER], metadata["uid"])
-
-    async def cluster() -> str:
-        found = await home.list(WORKSPACES, fieldSelector=f"metadata.name={name}")
-        ready = [each for each in found["items"] if status_of(each).get("phase") == "Ready"]
-        return str(ready[0]["spec"]["cluster"]) if ready else ""
-
-    return Mailbox(metadata["name"], metadata["uid"], await until(cluster, "the mailbox is ready", LIMIT_S))
+async def _clusters(home: Client, names: Collection[str]) -> dict[str, str]:
+    """The logical clusters of these mailboxes, empty until all are ready."""
+    found = (await home.list(WORKSPACES))["items"]
+    ready = {each["metadata"]["name"]: each for each in found if status_of(each).get("phase") == "Ready"}
+    return {name: str(ready[name]["spec"]["cluster"]) for name in names} if ready.keys() >= set(names) else {}
 
 
 def config_maps_of(fleet: str) -> Object:

@@ -34,10 +34,13 @@ NAMESPACE = "default"
 
 
 class CountingRelay:
-    """A second address of a port of this machine; `passed` counts the bytes of both directions, TLS included."""
+    """A second address of a port of this machine; `passed` counts the bytes of both directions, TLS included.
+
+    `is_cut` refuses new connections; `cut` also ends all that there are.
+    """
 
     def __init__(self, target: int) -> None:
-        self._target, self.port, self.passed = target, 0, 0
+        self._target, self.port, self.passed, self.is_cut = target, 0, 0, False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -47,11 +50,19 @@ class CountingRelay:
 
     async def __aexit__(self, *error: object) -> None:
         self._server.close()
-        for each in list(self._tasks):
+        await self.cut()
+
+    async def cut(self) -> None:
+        """End all connections, and refuse new ones."""
+        self.is_cut, tasks = True, list(self._tasks)
+        for each in tasks:
             each.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.is_cut:
+            writer.close()
+            return
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
         for source, sink in ((reader, to_server), (from_server, writer)):
             task = asyncio.create_task(self._copy(source, sink))

@@ -42,4 +42,5 @@ ORDER = (
     "bindacross",
     "exports",
     "edge",
+    "edgescale",
 )
