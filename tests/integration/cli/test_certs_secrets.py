@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-from atoll.cli.atoll import main
+from atoll.cli.atoll import certs_secrets, main
+from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
+from atoll.machinery.meta.user import MASTERS
+from atoll.machinery.process import pki
 from harness.clients.api import Api, Object
 from harness.servers.shard_process import ShardProcess
 
@@ -45,6 +50,12 @@ def stored(api: Api, prefix: str = PREFIX) -> dict[str, Object]:
     """The Secrets with a prefix by the rest of their names."""
     found = {each["metadata"]["name"]: each for each in api.get(SECRETS).json["items"]}
     return {name.removeprefix(f"{prefix}-"): each for name, each in found.items() if name.startswith(f"{prefix}-")}
+
+
+def groups(secret: Object) -> list[str]:
+    """Whom the client certificate in a Secret belongs to."""
+    found = x509.load_pem_x509_certificate(base64.b64decode(secret["data"]["client.crt"])).subject
+    return [str(each.value) for each in found.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
 
 
 def revisions(secrets: dict[str, Object]) -> dict[str, str]:
@@ -95,3 +106,20 @@ def test_a_name_that_is_taken_is_refused(
     assert run(process, prefix="none") == 1
     assert text in capsys.readouterr().err
     assert stored(api, "none") == {}
+
+
+def test_a_certificate_for_metrics_is_made_anew_for_other_groups_and_when_it_is_due(
+    api: Api, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def monitoring() -> Object:
+        assert run("--with-monitoring", *PROCESSES, prefix="seen") == 0
+        return stored(api, "seen")["monitoring"]
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(certs_secrets, "KCP_ADMIN", "viewers")
+        first = monitoring()
+    second = monitoring()
+    assert (groups(first), groups(second)) == ([MASTERS, "viewers"], [MASTERS, KCP_ADMIN])
+    assert monitoring() == second
+    monkeypatch.setattr(pki, "_RENEW_DAYS", 366)
+    assert monitoring()["data"]["client.crt"] != second["data"]["client.crt"]

@@ -2,69 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
-from atoll.machinery.meta.user import MASTERS
 from harness.clients.api import configmap, eventually
-from harness.clients.prometheus import Scrape, begun_to_fire, evaluate
-from harness.clients.site_workspaces import on, ready, workspace
-from harness.servers.site import ServingProcess, Site
+from harness.clients.prometheus import Scrape, evaluate
+from harness.servers.site import Site
 from harness.servers.stand_ins.admission import AdmissionServer, allow, register
+from integration.monitoring.scraped import DISK, MAPS, WAIT_S, fires, has, scrape, value
 
 pytestmark = pytest.mark.long
 
-MAPS = "/api/v1/namespaces/default/configmaps"
 CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
-WAIT_S = 90.0
-#: Of whoever reads metrics: of the first shards, of the second proxies take notice.
-GROUPS = (MASTERS, KCP_ADMIN)
 #: What the processes of edge clusters show.
 EDGE = ("atoll_edge_", "syncer_")
-#: Of this machine, whose disk may be full.
-DISK = {"AtollDiskAt70", "AtollDiskAt85", "AtollDiskAt95"}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    flags: dict[str, object] = {
-        "audit_log_path": "-",
-        "workers": 1,
-        "egress_allow_cidr": "127.0.0.0/8",
-        "logical_cluster_object_count_scan_interval": "1s",
-    }
-    with Site(tmp_path_factory.mktemp("site"), shards=2, flags=flags) as running:
-        running.gateway.start()
-        yield running
-
-
-@pytest.fixture(scope="module")
-def place(site: Site) -> str:
-    """The path of a workspace on shard-1, to which the proxy leads."""
-    root = site.proxy.api("root")
-    path = f"root:{ready(root, workspace(root, selector=on('shard-1')))['metadata']['name']}"
-    eventually(lambda: site.proxy.api(path).get(MAPS, expect=0).code == 200, "the proxy leads to it", WAIT_S)
-    return path
-
-
-def scrape(process: ServingProcess) -> str:
-    return process.api("", "prometheus", *GROUPS).get("/metrics").body.decode()
-
-
-def has(process: ServingProcess, line: str) -> bool:
-    return f"\n{line}" in scrape(process)
-
-
-def value(process: ServingProcess, series: str) -> float:
-    """The number of a series; -1 if it is not there."""
-    return next((float(line.split()[-1]) for line in scrape(process).splitlines() if line.startswith(series)), -1.0)
-
-
-def fires(texts: list[str | None], every_s: int = 120) -> dict[str, int]:
-    return {alert: count for alert, count in begun_to_fire(texts, every_s).items() if alert not in DISK}
 
 
 def test_processes_show_every_metric_that_alerts_and_dashboards_name_and_nothing_fires(site: Site, place: str) -> None:
@@ -80,7 +32,7 @@ def test_processes_show_every_metric_that_alerts_and_dashboards_name_and_nothing
 def test_a_shard_that_is_down_fires_at_itself_and_at_the_proxy(site: Site, place: str) -> None:
     shard, texts, own = site.shards["shard-1"], [scrape(site.proxy)], [scrape(site.shards["shard-1"])]
     shard.kill()
-    api = site.proxy.api(place)
+    api = site.proxy.api(place).at_once()
     for _ in range(5):
         assert {api.get(MAPS, expect=0).code for _ in range(10)} <= {502, 503, 504}
         texts.append(scrape(site.proxy))

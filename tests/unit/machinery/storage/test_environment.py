@@ -223,3 +223,15 @@ def test_a_temporary_file_system_is_refused_by_default() -> None:
     with pytest.raises(UnsupportedFileSystem, match="tmpfs"):
         open_store(options)
     assert not (shared_memory / "atoll-test").exists()
+
+
+async def test_snapshots_that_somebody_keeps_after_their_end_take_no_place_among_the_readers(tmp_path: Path) -> None:
+    store, kept = open_store(store_options(tmp_path)), []
+    await create(store, "a")
+    # Twice as many as there are places.
+    for _ in range(1024):
+        with store.snapshot() as snapshot:
+            assert snapshot.revision
+            assert snapshot.replicas.get(key("a")) is None
+            kept.append(snapshot)
+    await store.close()

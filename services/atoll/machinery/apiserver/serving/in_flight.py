@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Coroutine
+from functools import partial
 
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.meta.status import Details, TooManyRequests
@@ -43,19 +44,17 @@ class InFlight:
             work.close()
             fail(request, _too_many())
         else:
-            request.exchange.spawn(self._counted(request, work))
+            task = request.exchange.spawn(_run(request, _with_room(request, work)))
+            # Counted before it begins: many requests may come in one turn of the loop.
+            self.mutating += 1
+            self._tasks[request.cluster] += 1
+            task.add_done_callback(partial(self._ended, request.cluster))
 
-    async def _counted(self, request: Request, work: Awaitable[None]) -> None:
-        cluster = request.cluster
-        self.mutating += 1
-        self._tasks[cluster] += 1
-        try:
-            await _run(request, _with_room(request, work))
-        finally:
-            self.mutating -= 1
-            self._tasks[cluster] -= 1
-            if not self._tasks[cluster]:
-                del self._tasks[cluster]
+    def _ended(self, cluster: str, _: asyncio.Task[None]) -> None:
+        self.mutating -= 1
+        self._tasks[cluster] -= 1
+        if not self._tasks[cluster]:
+            del self._tasks[cluster]
 
 
 async def _with_room(request: Request, work: Awaitable[None]) -> None:

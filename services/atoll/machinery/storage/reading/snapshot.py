@@ -60,7 +60,10 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        self._txn.abort()
+        # A transaction has its place among the readers of the file while anything refers to it, and who waits for an
+        # answer keeps the snapshot that lacked it.
+        txn, self._txn, self._replicas = self._txn, None, None
+        txn.abort()
 
     @property
     def revision(self) -> int:
