@@ -15,6 +15,7 @@ class CacheServerConfig(ServerConfig, frozen=True, kw_only=True):
     root_directory: str = ".atoll-cache"
     secure_port: int = 6445
     client_ca_file: str = ""
+    client_crl_file: str = ""
     nats_url: str = ""
     nats_credentials_file: str = ""
     region: str = ""
@@ -33,6 +34,7 @@ class CacheServerConfig(ServerConfig, frozen=True, kw_only=True):
             "tls_private_key_file": "PEM file with its key",
             "client_ca_file": "PEM file with the CAs of client certificates; reread when it changes. Certificates with"
             " the organization system:masters may read, all others are refused",
+            "client_crl_file": "PEM file with revocation lists (CRLs) of client certificates; reread when it changes",
         },
         "Streams": {
             "nats_url": "NATS server with the streams of the shards, or with those of a region that source them",

@@ -19,9 +19,13 @@ from atoll.cacheserver import server
 from atoll.cacheserver.config import CacheServerConfig
 from atoll.cacheserver.readiness import Readiness
 from atoll.cacheserver.rows import Rows
-from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, ReloadTarget
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
+    ClientCAFiles,
+    ClientCAs,
+    ReloadTarget,
+    reload_on_change,
+)
 from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.egress import Egress, policy
@@ -107,14 +111,10 @@ class _Serving:
         """Run until stopped. Raises BackgroundWorkFailed when a background task ended."""
         self._life.stop_on_signals()
         files = await asyncio.to_thread(_read, self._config)
-        certificates = Certificates(files.clients.clients)
+        certificates = Certificates(files.clients.clients, revoked=files.clients.revoked)
         listener = await self._listen(files, certificates)
-        renewing = dynamic_client_ca.reload_on_change(
-            ClientCAFiles(
-                (self._config.client_ca_file,), "", (self._config.tls_cert_file, self._config.tls_private_key_file)
-            ),
-            files.clients,
-            ReloadTarget(files.serving, certificates, listener.use),
+        renewing = reload_on_change(
+            _client_ca_files(self._config), files.clients, ReloadTarget(files.serving, certificates, listener)
         )
         self._life.run_in_background(
             *(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing),
@@ -161,4 +161,9 @@ def _read(config: CacheServerConfig) -> _Files:
     if config.shard_client_cert_file:
         pair = config.shard_client_cert_file, config.shard_client_key_file
         shards = client_files(*pair, config.shard_virtual_workspace_ca_file)
-    return _Files(serving, ClientCAs(dynamic_client_ca.read(config.client_ca_file)), shards)
+    return _Files(serving, _client_ca_files(config).read(), shards)
+
+
+def _client_ca_files(config: CacheServerConfig) -> ClientCAFiles:
+    serving = config.tls_cert_file, config.tls_private_key_file
+    return ClientCAFiles((config.client_ca_file,), "", serving, config.client_crl_file)

@@ -95,6 +95,8 @@ class ProxyAuthentication:
         assertions: AssertionSigner,
     ) -> None:
         self.certificates, self.assertions = certificates, assertions
+        #: The tokens of the token file; None without one.
+        self.listed = tokens.listed
         self._tokens, self._headers, self._groups = tokens, headers, groups
         self._dropped = (*headers.family, *_CLIENT_ADDRESS)
         #: Bytes, user and asserted user, by the identity of the user.

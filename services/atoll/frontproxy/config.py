@@ -33,6 +33,7 @@ class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     proxy_client_cert_file: str = ""
     proxy_client_key_file: str = ""
     client_ca_file: tuple[str, ...] = ()
+    client_crl_file: str = ""
     token_auth_file: str = ""
     authentication_config: str = ""
     authentication_drop_groups: tuple[str, ...] = DROP_GROUPS
@@ -84,7 +85,8 @@ class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         "Users": {
             "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",
             "client_ca_file": "PEM files with the CAs of client certificates; reread when they change",
-            "token_auth_file": "CSV file with token,user,uid,groups",
+            "client_crl_file": "PEM file with revocation lists (CRLs) of client certificates; reread when it changes",
+            "token_auth_file": "CSV file with token,user,uid,groups; reread when it changes",
             "authentication_drop_groups": "groups removed from every caller; a * at the end matches any text",
             "authentication_pass_on_groups": "the only groups kept of callers; empty: all except the dropped ones",
             "service_account_key_file": "PEM file with keys that sign service account tokens",

@@ -15,7 +15,7 @@ from atoll.frontproxy.config import WORKSPACE_AUTHENTICATION, FrontProxyConfig
 from atoll.frontproxy.tokens import ServiceAccountTokens, TokenAuthentication
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.remote_service_accounts import AccountCheck, RemoteServiceAccounts
@@ -50,7 +50,7 @@ def build_authentication(
 
     Raises InvalidCredentials, OSError.
     """
-    trusted = trusted_authorities(config)
+    trusted = client_ca_files(config).read()
     try:
         key, der = signing_key(pair.key), pem_to_der(pair.certificate)
     except ValueError as error:
@@ -60,15 +60,17 @@ def build_authentication(
         raise InvalidCredentials("the proxy's client certificate is of the authority of users: it needs one of its own")
     groups = GroupFilter(config.authentication_drop_groups, config.authentication_pass_on_groups)
     allowed = comma_separated(config.requestheader_allowed_names)
-    certificates, headers = Certificates(trusted.clients, trusted.proxies, allowed), RequestHeaders(config.header_names)
+    certificates = Certificates(trusted.clients, trusted.proxies, allowed, revoked=trusted.revoked)
+    headers = RequestHeaders(config.header_names)
     return ProxyAuthentication(
         _tokens(config, types, egress, keys, check), certificates, headers, groups, AssertionSigner(key)
     )
 
 
-def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
-    """The authorities of users, and of proxies in front of this one. Raises InvalidCredentials, OSError."""
-    return ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file).read()
+def client_ca_files(config: FrontProxyConfig) -> ClientCAFiles:
+    """The files with the authorities of users and of proxies in front of this one, and with what is revoked."""
+    serving = config.tls_cert_file, config.tls_private_key_file
+    return ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file, serving, config.client_crl_file)
 
 
 def _tokens(

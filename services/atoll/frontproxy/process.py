@@ -21,20 +21,16 @@ from atoll.frontproxy import cluster_map, mapping, renewal
 from atoll.frontproxy.account_check import account_check
 from atoll.frontproxy.authentication import ProxyAuthentication
 from atoll.frontproxy.config import GATES, FrontProxyConfig
-from atoll.frontproxy.credentials import build_authentication, trusted_authorities
+from atoll.frontproxy.credentials import build_authentication, client_ca_files
 from atoll.frontproxy.endpoints import LIVEZ, READYZ, Endpoints
 from atoll.frontproxy.handler import ProxyHandler, ProxyParts
 from atoll.frontproxy.mapping import SHARDS, MappingTable
 from atoll.frontproxy.metrics import ProxyMetrics
 from atoll.frontproxy.route_table import RouteTable
 from atoll.frontproxy.shard_client import ShardClient
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
-    ClientCAFiles,
-    ClientCAs,
-    ReloadTarget,
-    reload_on_change,
-)
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget, reload_on_change
 from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys, reload_public_keys
+from atoll.machinery.apiserver.authentication.token_reload import reload_token_file
 from atoll.machinery.apiserver.serving.health import ping, store_check
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
@@ -93,7 +89,7 @@ def load_files(config: FrontProxyConfig) -> ProxyFiles:
     except PkiError as error:
         raise InvalidCredentials(str(error)) from error
     mounts_ca = Path(config.mount_proxy_ca_file).read_bytes() if config.mount_proxy_ca_file else b""
-    return ProxyFiles(serving, client, shards_ca, trusted_authorities(config), mappings, mounts_ca)
+    return ProxyFiles(serving, client, shards_ca, client_ca_files(config).read(), mappings, mounts_ca)
 
 
 def _shard_credentials(config: FrontProxyConfig, mappings: MappingTable) -> tuple[Pair, bytes]:
@@ -218,11 +214,11 @@ class FrontProxy:
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))
         follower = self._follower()
-        target = ReloadTarget(self._files.serving, self.authentication.certificates, server.use)
-        pair = config.tls_cert_file, config.tls_private_key_file
-        files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file, pair)
+        target = ReloadTarget(self._files.serving, self.authentication.certificates, server)
+        files = client_ca_files(config)
         self._life.run_in_background(
             reload_on_change(files, trusted, target),
+            reload_token_file(config.token_auth_file, self.authentication.listed, server.cut_requests),
             renew_clients(self._client_files),
             reload_public_keys(config.service_account_key_file, self._account_keys),
             self._store.run_maintenance(),

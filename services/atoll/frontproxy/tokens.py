@@ -27,7 +27,7 @@ from atoll.machinery.apiserver.authentication.service_accounts import (
     subject_of,
     user_of,
 )
-from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_digest
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, token_digest
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
@@ -115,6 +115,8 @@ class TokenAuthentication:
         workspaces: WorkspaceSource | None = None,
     ) -> None:
         self._sources, self._accounts, self._audiences, self._workspaces = sources, accounts, audiences, workspaces
+        #: The tokens of the token file; None without one.
+        self.listed = next((source for source in sources if isinstance(source, StaticTokens)), None)
         self._fetching: set[asyncio.Future[None]] = set()
 
     def authenticate(

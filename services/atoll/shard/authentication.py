@@ -30,6 +30,7 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, load_pair
+from atoll.machinery.process.revocation import Revoked
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig
 from atoll.shard.kubeconfig import stored_admin_tokens
@@ -49,6 +50,8 @@ class Credentials(msgspec.Struct, frozen=True):
     proxy_ca_pem: bytes
     #: Users of the token file by token digest.
     users: dict[bytes, User]
+    #: Client certificates that name nobody any more.
+    revoked: Revoked = frozenset()
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -71,8 +74,14 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
         kept = stored_admin_tokens(config.kubeconfig_file)
         tokens = load_admin_tokens(root, kept, with_user=USER in config.batteries)
     users = _token_file_users(config.token_auth_file)
-    authorities = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file).read()
-    return Credentials(ca_pem, serving, keys, tokens, authorities.clients, authorities.proxies, users)
+    read = client_ca_files(config).read()
+    return Credentials(ca_pem, serving, keys, tokens, read.clients, read.proxies, users, read.revoked)
+
+
+def client_ca_files(config: ShardConfig) -> ClientCAFiles:
+    """The files by which client certificates are verified, and those of the serving certificate."""
+    serving = config.tls_cert_file, config.tls_private_key_file
+    return ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file, serving, config.client_crl_file)
 
 
 def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, Pair]:
@@ -107,7 +116,8 @@ def _token_file_users(file: str) -> dict[bytes, User]:
 
 
 class ShardAuthentication(msgspec.Struct, frozen=True):
-    """The authenticator of a shard and its parts."""
+    """The authenticator of a shard and its parts. `admins` and `listed`: the tokens of administrators, and those of
+    the token file."""
 
     authenticator: Authenticator
     certificates: Certificates
@@ -115,6 +125,8 @@ class ShardAuthentication(msgspec.Struct, frozen=True):
     issuer: TokenIssuer
     issuers: ServiceAccountIssuers
     keys: KeySet
+    admins: StaticTokens | None = None
+    listed: StaticTokens | None = None
 
 
 class ExternalIssuers(msgspec.Struct, frozen=True):
@@ -133,19 +145,21 @@ def build_authentication(
 ) -> ShardAuthentication:
     """Build the authenticator of a shard."""
     issuers = service_account_keys.issuers(config)
-    sources: list[TokenSource] = []
-    if credentials.tokens is not None:
-        sources.append(StaticTokens(credentials.tokens.users, issuers.audiences))
-    if credentials.users:
-        sources.append(StaticTokens(credentials.users, issuers.audiences))
+    tokens, users = credentials.tokens, credentials.users
+    admins = StaticTokens(tokens.users, issuers.audiences) if tokens is not None else None
+    listed = StaticTokens(users, issuers.audiences) if config.token_auth_file else None
+    sources: list[TokenSource] = [source for source in (admins, listed) if source is not None]
     sources.append(ServiceAccountTokens(credentials.keys, issuers, remote=external.accounts, owners=external.owners))
     if external.configured is not None:
         sources.append(external.configured)
     bearers = BearerTokens(tuple(sources), issuers.audiences, external.workspaces)
     certificates = Certificates(
-        credentials.client_ca_pem, credentials.proxy_ca_pem, comma_separated(config.requestheader_allowed_names)
+        credentials.client_ca_pem,
+        credentials.proxy_ca_pem,
+        comma_separated(config.requestheader_allowed_names),
+        revoked=credentials.revoked,
     )
     headers = RequestHeaders(config.header_names)
     authenticator = Authenticator(bearers, certificates, Impersonator(authorizer), headers)
-    tokens = TokenIssuer(credentials.keys, issuers, config.max_token_life_s)
-    return ShardAuthentication(authenticator, certificates, bearers, tokens, issuers, credentials.keys)
+    issuer = TokenIssuer(credentials.keys, issuers, config.max_token_life_s)
+    return ShardAuthentication(authenticator, certificates, bearers, issuer, issuers, credentials.keys, admins, listed)

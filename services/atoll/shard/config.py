@@ -63,6 +63,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     shard_name: str = "root"
     token_auth_file: str = ""
     client_ca_file: tuple[str, ...] = ()
+    client_crl_file: str = ""
     authentication_config: str = ""
     audit_log_path: str = ""
     feature_gates: str = ""
@@ -146,7 +147,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         "Users": {
             "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",
             "client_ca_file": "PEM files with the CAs of client certificates; reread when they change",
-            "token_auth_file": "CSV file with token,user,uid,groups",
+            "client_crl_file": "PEM file with revocation lists (CRLs) of client certificates; reread when it changes",
+            "token_auth_file": "CSV file with token,user,uid,groups; reread when it changes",
             "batteries_included": batteries.DESCRIPTION,
             "enable_home_workspaces": "create a home workspace for each user on first use",
             "home_workspaces_home_creator_groups": "comma separated groups whose members may have a home workspace",

@@ -9,7 +9,7 @@ shard's old address get the new one.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -78,6 +78,15 @@ def merge(found: Object, ours: Object) -> Object:
 def write(path: Path, url: str, ca_pem: bytes, tokens: AdminTokens) -> None:
     """Update the kubeconfig of a shard, with mode 0600. Raises OSError."""
     bring_up_to_date(path, admin_kubeconfig(url, ca_pem, tokens))
+
+
+def replace_tokens(path: Path, tokens: Mapping[str, str]) -> None:
+    """Write new tokens of users of the file into it. Raises OSError."""
+    config = _read(path) or {}
+    for entry in _entries(config, "users"):
+        if entry["name"] in tokens:
+            entry["user"] = {**(entry.get("user") or {}), "token": tokens[entry["name"]]}
+    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
 def bring_up_to_date(path: Path, ours: Object) -> None:

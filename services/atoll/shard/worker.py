@@ -34,8 +34,8 @@ from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
-from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
+from atoll.shard.credential_reload import reload_credentials
 from atoll.shard.parent_health import ParentHealth
 
 log = structlog.get_logger()
@@ -82,9 +82,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket, number: int) -
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
         follow = asyncio.create_task(app.watches.open.follow())
-        reload = asyncio.create_task(
-            reload_client_cas(settings.config, credentials, app.identity.certificates, server.use)
-        )
+        reload = asyncio.create_task(reload_credentials(settings.config, credentials, app.identity, server))
         renewing = asyncio.create_task(app.renew())
         report = asyncio.create_task(_report(passed, server))
         returning = asyncio.create_task(return_freed_memory())

@@ -25,8 +25,8 @@ from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials
-from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
+from atoll.shard.credential_reload import reload_credentials
 from atoll.shard.worker import WorkerSettings
 from atoll.standalone.worker_pool import Does, WorkerPlace, WorkerPool, reserve
 
@@ -92,7 +92,7 @@ class Listener:
             assert self._server is not None
             ServerMetrics(self._server, app.registry)
             self._server.handler = self._handler.pipeline = app.pipeline()
-            reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
+            reloading = reload_credentials(self._config, self._credentials, app.identity, self._server)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading, app.renew())]
             return
         place = WorkerPlace(Path(self._config.root_directory), self._reserved)

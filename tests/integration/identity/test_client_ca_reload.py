@@ -1,4 +1,4 @@
-"""CAs of clients and of proxies are reloaded from their files while a shard runs."""
+"""CAs of clients and of proxies, revocation lists and tokens are reloaded from their files while a shard runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from atoll.machinery.process import pki
+from atoll.machinery.process import pki, revocation
 from atoll.machinery.process.private_files import Pair
 from harness.clients.api import eventually
 from harness.servers.shard_process import ShardProcess
@@ -21,6 +22,8 @@ from harness.servers.shard_process import ShardProcess
 REVIEWS = "/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
 PROXY = "front-proxy"
+WATCH = "/clusters/root/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=600"
+TOKENS = "one-token,ann,1,system:kcp:admin\ntwo-token,ben,2,system:kcp:admin\n"
 ALICE = {"X-Remote-User": "alice", "X-Remote-Group": "system:kcp:admin"}
 
 
@@ -62,7 +65,13 @@ def shard(request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[Pai
     """One with so many workers as the test's parameter says."""
     for name in ("clients.pem", "proxies.pem"):
         (tmp_path / name).write_bytes(authorities[0].certificate)
+    (tmp_path / "client.crl").write_bytes(revocation.added(b"", authorities[0]))
+    (tmp_path / "tokens.csv").write_text(TOKENS)
     flags = (
+        "--client-crl-file",
+        str(tmp_path / "client.crl"),
+        "--token-auth-file",
+        str(tmp_path / "tokens.csv"),
         "--client-ca-file",
         str(tmp_path / "clients.pem"),
         "--workers",
@@ -144,3 +153,65 @@ def test_a_file_that_became_unusable_leaves_what_was_in_force(
     file.write_bytes(before + pki.make_ca("third").certificate)
     eventually(lambda: "client CAs reloaded" in shard.stderr_path.read_text(), "taken over again")
     assert alice.ask({})[0] in {201, 403}
+
+
+def watched(connection: http.client.HTTPSConnection, headers: dict[str, str]) -> http.client.HTTPResponse:
+    """A watch that has begun."""
+    connection.request("GET", WATCH, headers=headers)
+    response = connection.getresponse()
+    assert response.status == 200
+    return response
+
+
+def ended(watch: http.client.HTTPResponse) -> bool:
+    """Read a watch to its end; fails after the client's time limit, while it goes on."""
+    with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
+        while watch.read1():
+            pass
+    return True
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", ["0", "2"], indirect=True)
+def test_a_revoked_certificate_and_a_removed_token_end_open_watches_and_count_no_more(
+    shard: ShardProcess, tmp_path: Path, authorities: tuple[Pair, Pair]
+) -> None:
+    pairs = {name: pki.make_client(authorities[0], name, ["system:kcp:admin"]) for name in ("alice", "bob")}
+    visitors = {}
+    for name, pair in pairs.items():
+        (tmp_path / name).mkdir()
+        visitors[name] = Visitor(shard, pair, tmp_path / name)
+    (tmp_path / "nobody").mkdir()
+    plain = Visitor(shard, pki.make_client(authorities[0], "nobody"), tmp_path / "nobody")
+    plain._context = shard.new_tls()
+    callers = [(visitors["alice"], {}), (visitors["bob"], {})]
+    callers += [(plain, {"Authorization": f"Bearer {token}"}) for token in ("one-token", "two-token")]
+    with contextlib.ExitStack() as stack:
+        # Two of each, which are with different workers.
+        connections = [
+            [stack.enter_context(contextlib.closing(visitor.connection())) for _ in range(2)] for visitor, _ in callers
+        ]
+        watches = [
+            [watched(connection, headers) for connection in pair]
+            for pair, (_, headers) in zip(connections, callers, strict=True)
+        ]
+        (tmp_path / "client.crl").write_bytes(revocation.added(b"", authorities[0], [pairs["alice"].x509]))
+        (tmp_path / "tokens.csv").write_text(TOKENS.partition("\n")[2])
+        began_s = time.monotonic()
+        for gone in (0, 2):
+            visitor, headers = callers[gone]
+            assert all(map(ended, watches[gone]))
+            eventually(lambda who=visitor, sent=headers: all(who.ask(sent)[0] == 401 for _ in range(8)), "refused")
+        assert time.monotonic() - began_s < 40.0
+        for kept in (1, 3):
+            visitor, headers = callers[kept]
+            assert visitor.ask(headers)[0] == 201
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "end"}}
+        with contextlib.closing(visitors["bob"].connection()) as connection:
+            path = WATCH.partition("?")[0]
+            connection.request("POST", path, json.dumps(made), {"Content-Type": "application/json"})
+            assert connection.getresponse().status == 201
+        for watch in (*watches[1], *watches[3]):
+            seen = b""
+            while b'"name":"end"' not in seen:
+                seen += watch.read1()

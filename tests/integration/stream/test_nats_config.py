@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import stat
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from atoll.cli.atoll.event_key import rotate
 from atoll.events.stream_file import read_stream_file
 from atoll.machinery.process.pki import make_ca, make_serving
 from atoll.machinery.process.private_files import write_pair
-from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.connection import Connection, Unavailable
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.server.embedded import find_binary
@@ -26,7 +27,7 @@ def configured(directory: Path, *flags: str) -> int:
     return main.run(["nats-config", "--directory", str(directory), *flags])
 
 
-async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> None:
+async def test_every_user_connects_with_his_file_over_tls_also_once_passwords_were_replaced(tmp_path: Path) -> None:
     ca = make_ca("nats")
     write_pair(tmp_path, "server", make_serving(ca, ["127.0.0.1"]))
     (tmp_path / "ca.crt").write_bytes(ca.certificate)
@@ -72,6 +73,17 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
 
             connection: Connection = await until(connected, f"{access.user} connects")
             await connection.close()
+        held = await Connection.open(found[0], "test")
+        before = [msgspec.structs.replace(access, source=None) for access in found]
+        assert configured(there, *flags, "--new-passwords") == 0
+        server.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(40):
+            await held.closed.wait()
+        for access in found[: len(users)]:
+            await (await Connection.open(access, "test")).close()
+        for access in before[:2]:
+            with pytest.raises(Unavailable):
+                await Connection.open(access, "test")
         written = msgspec.json.decode((there / "server.conf").read_bytes())
         # A leaf node would be asked about at a gateway, which knows tenants alone.
         assert written["authorization"]["auth_callout"]["auth_users"] == ["gateway-0", "region-eu"]

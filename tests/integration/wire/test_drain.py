@@ -177,3 +177,25 @@ async def test_draining_twice_is_harmless(serve: Serve) -> None:
     running = await serve(echo)
     await running.server.drain(1)
     await running.server.drain(1)
+
+
+async def test_requests_in_progress_that_are_refused_are_cut_and_the_others_go_on(serve: Serve) -> None:
+    exchanges: list[Exchange] = []
+
+    def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        exchanges.append(exchange)
+
+    running = await serve(handler)
+    idle, clients = await running.connect(), [await running.connect() for _ in range(2)]
+    for name, client in zip("ab", clients, strict=True):
+        await client.send(b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % name.encode())
+        await client.head()
+    running.server.cut_requests(lambda request: request.target == b"/a")
+    await until(lambda: running.server.connections == 2)
+    gone, kept = exchanges
+    assert (gone.closed, kept.closed) == (True, False)
+    kept.finish()
+    await clients[1].send(GET)
+    await idle.send(GET)
+    await until(lambda: len(exchanges) == 4)

@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from cryptography import x509
@@ -18,11 +19,12 @@ from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
+from atoll.machinery.process import revocation
 from atoll.machinery.process.client_identity import client_identity
 from atoll.machinery.process.config import ProcessConfig
-from atoll.machinery.process.pki import issued_by, pem_to_der
+from atoll.machinery.process.pki import issued_by, make_client, pem_to_der
 from atoll.machinery.process.private_files import load_pair
-from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.credential_file import NatsCredential, read_access
 from atoll.machinery.stream.tenants.key_files import SUBSCRIPTIONS_FILE, read_subscription_keys
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig
@@ -327,3 +329,77 @@ def test_one_nats_server_has_no_routes(made: Path) -> None:
     found = json.loads((made / "nats-0" / "server.conf").read_text())
     assert "cluster" not in found
     assert found["jetstream"]["store_dir"] == str(made / "nats-0" / "store")
+
+
+def test_users_of_nats_get_new_passwords_which_the_server_has_and_keep_their_keys(site: Path) -> None:
+    def found() -> dict[str, NatsCredential]:
+        paths = sorted((site / "nats").glob("nats-*.json"))
+        return {path.stem: msgspec.json.decode(path.read_bytes(), type=NatsCredential) for path in paths}
+
+    before, access = found(), read_access("nats://x", str(site / "root" / "nats.json"))
+    assert certs("renew", site, "nats") == 0
+    after, config = found(), (site / "nats-0" / "server.conf").read_text()
+    assert before.keys() == after.keys()
+    for name, credential in after.items():
+        earlier = before[name]
+        assert credential.signing_keys == earlier.signing_keys and credential.event_keys == earlier.event_keys
+        assert (credential.password == earlier.password) == (name == "nats-route"), name
+        assert (credential.password in config) == (name != "nats-route"), name
+    assert access.source is not None and access.reader is not None and access.reader.source is not None
+    renewed, reader = access.source.renewed(access), access.reader.source.renewed(access.reader)
+    assert renewed.password == after["nats-shard-root"].password != access.password
+    assert reader.password == getattr(after["nats-shard-root"].reader, "password", "") != access.reader.password
+    (site / "root" / "nats.json").write_text("{")
+    assert access.source.renewed(access) == access, "a file that cannot be read changes nothing"
+
+
+def revoked(directory: Path, name: str) -> set[int]:
+    return {serial for _, serial in revocation.read((directory / name / "client.crl").read_bytes())}
+
+
+def serial(path: Path) -> int:
+    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+
+
+def test_a_revoked_certificate_is_in_the_list_of_every_process_that_verifies_clients(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verifying = ("root", "eu-1", "proxy-0", "cache-0")
+    assert [revoked(site, name) for name in verifying] == [set()] * 4
+    admin, other = site / "pki" / "kcp-admin.crt", site / "pki" / "shard-admin.crt"
+    alice, first = site / "alice.crt", {serial(admin), serial(other)}
+    alice.write_bytes(
+        make_client(load_pair(site / "pki" / "client-ca.crt", site / "pki" / "client-ca.key"), "alice").certificate
+    )
+    gone = {serial(alice)}
+    for _ in range(2):
+        assert certs("revoke", site, str(alice)) == 0
+        assert [revoked(site, name) for name in verifying] == [gone] * 4
+    assert certs("revoke", site, "admin") == 0
+    assert {serial(admin), serial(other)}.isdisjoint(first)
+    gone |= first | {serial(site / "eu-1" / "proxy.crt"), serial(site / "pki" / "shard-eu-1.crt")}
+    assert certs("revoke", site, "eu-1") == 0
+    assert [revoked(site, name) for name in ("root", "proxy-0", "cache-0")] == [gone] * 3
+    before = content(site)
+    for wrong in (site / "proxy-0" / "serving.crt", site / "none.crt", site / "certs.json"):
+        assert certs("revoke", site, str(wrong)) == 1
+        assert content(site) == before
+    assert "no client certificate of this site" in capsys.readouterr().err
+
+
+def test_a_revocation_that_was_cut_off_is_completed_by_the_next_call(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    first = serial(site / "pki" / "kcp-admin.crt")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("atoll.standalone.site.certificates.write", killed)
+        certs("revoke", site, "admin")
+    assert certs("revoke", site, "admin") == 0
+    assert first in revoked(site, "proxy-0")
+    assert serial(site / "pki" / "kcp-admin.crt") not in revoked(site, "proxy-0")

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,6 +31,7 @@ from atoll.standalone.site.layout import Layout, SiteError
 _PROCESS = "KIND/NAME=HOST[:PORT][,HOST...], as in shard/eu-1=eu-1.example:6443; kinds: " + ", ".join(inventory.PORTS)
 
 _NEXT = "once all processes have their files:"
+_NEXT_LIST = "once all processes have their client.crl"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -114,6 +116,12 @@ def _revoke(here: Layout, found: argparse.Namespace) -> int:
         if name in SIGNERS:
             count = certificates.retire(here, site, name)
             sys.stdout.write(f"{name}: {count} earlier ones are not trusted any more\n")
+        elif name == certificates.ADMIN:
+            certificates.revoke_admins(here, site)
+            sys.stdout.write(f"{name}: earlier ones are revoked {_NEXT_LIST}\n")
+        elif Path(name).suffix:
+            certificates.revoke(here, site, Path(name))
+            sys.stdout.write(f"{name}: revoked {_NEXT_LIST}\n")
         else:
             site = certificates.remove(here, site, name)
             inventory.write(here.root, site)
@@ -163,9 +171,18 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("processes", nargs=least, metavar="PROCESS", help=_PROCESS)
     listed = commands.add_parser("list", help="print the certificates and their ends", allow_abbrev=False)
     new = commands.add_parser("renew", help="renew what ends soon, and what is named", allow_abbrev=False)
-    new.add_argument("names", nargs="*", metavar="NAME", help=f"a process, admin, all, or {', '.join(SIGNERS)}")
-    ended = commands.add_parser("revoke", help="take processes out, or end the trust in earlier authorities")
-    ended.add_argument("names", nargs="+", metavar="NAME", help=f"a process, or {', '.join(SIGNERS)}")
+    new.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"a process, admin, all, nats (passwords), or {', '.join(SIGNERS)}"
+    )
+    ended = commands.add_parser(
+        "revoke", help="take processes out, revoke client certificates, or end the trust in earlier authorities"
+    )
+    ended.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help=f"a process, admin, the file of a client certificate as in ./alice.crt, or {', '.join(SIGNERS)}",
+    )
     for command in (made, more, listed, new, ended, secrets):
         command.add_argument("--directory", required=True, help="where certificates are made and kept")
     return parser

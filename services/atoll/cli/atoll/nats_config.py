@@ -24,7 +24,7 @@ from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
 from atoll.machinery.stream.server.cluster import ROUTE_USER, SYSTEM_USER, ClusterServer
 from atoll.machinery.stream.server.config import STREAMS_BYTES, ListenOptions, TlsFiles, server_config
 from atoll.machinery.stream.tenants.key_files import GATEWAY_KEYS_FILE, SUBSCRIPTIONS_FILE
-from atoll.standalone.site.credentials import edge_users, nats_users, public_keys, reading_user
+from atoll.standalone.site.credentials import edge_users, nats_users, public_keys, reading_user, renew_passwords
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.nats_servers import SERVER_CONFIG, cluster_options, write_servers
 from atoll.standalone.site.subscribers import subscriber, write_stream_files
@@ -84,6 +84,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _write(directory: Path, names: Names, found: argparse.Namespace, servers: Sequence[ClusterServer]) -> list[Path]:
     """Write all files; return the configurations. Raises InvalidCredentialFile, OSError."""
+    if found.new_passwords:
+        renew_passwords(directory)
     shards, tls = names.shards, _tls(found, directory) if found.tls_cert_file else None
     reach = Reach(AUTHORITY if tls else "", tuple(server.url for server in servers))
     users = nats_users(directory, shards, names.readers, reach) + edge_users(directory, shards, names.edge, reach)
@@ -170,6 +172,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bind-address", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4222, help="port to listen on")
+    parser.add_argument(
+        "--new-passwords",
+        action="store_true",
+        help="give every user a new password: copy the files to the processes, then reload the servers (SIGHUP)",
+    )
     add_flags(parser)
     parser.add_argument(
         "--tls-cert-file",

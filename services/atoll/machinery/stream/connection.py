@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
@@ -42,6 +42,13 @@ _REFUSED_BACKOFF = Backoff(0.05, 1.0)
 _HEALTHY_S = 10.0
 
 
+class CredentialSource(Protocol):
+    """Where the credential of an access is read again."""
+
+    def renewed(self, access: Access) -> Access:
+        """The access with the credential as it is now."""
+
+
 class Access(msgspec.Struct, frozen=True):
     """How to reach NATS, and the credential. An empty `user`: the URL has it, or the server requires none; or a `token`
     stands for it. The authority of the server's certificate is in `ca_file`, or its PEM in `ca`.
@@ -49,7 +56,8 @@ class Access(msgspec.Struct, frozen=True):
     `api_prefix` is the subject of the JetStream API, in which `{shard}` stands for the shard whose streams are asked
     for. `reader` is the access by which a process that publishes reads the streams of others; None: this one.
     `signing_keys` sign the events that this process publishes. `event_keys` are the public keys of shards, by name,
-    that their events are verified with; None: a follower takes no events of other shards.
+    that their events are verified with; None: a follower takes no events of other shards. Each connection takes the
+    credential that `source` has by then.
     """
 
     servers: list[str]
@@ -63,6 +71,7 @@ class Access(msgspec.Struct, frozen=True):
     event_keys: Mapping[str, Sequence[str]] | None = None
     token: str = ""
     ca: str = ""
+    source: CredentialSource | None = None
 
     @property
     def for_reading(self) -> Access:
@@ -140,6 +149,7 @@ class Connection:
     @classmethod
     async def open(cls, access: Access, name: str) -> Connection:
         """Connect to one of the servers, in an order drawn anew each time. Raises Unavailable, TooOld."""
+        access = access.source.renewed(access) if access.source is not None else access
         *others, last = random.sample(access.servers, len(access.servers))
         for server in others:
             try:

@@ -4,7 +4,8 @@ The tool that sets up a site writes one for each process; `standalone` and the f
 `user`, `password`, `inbox_prefix` (what the server lets this user subscribe to), `api_prefix` (where JetStream is),
 `ca_file`, relative to the file, `servers`, the URLs of all servers of a cluster, and `event_keys`, the public keys of
 each shard. A shard has two more: `reader`, the user by which it reads other shards, and `signing_keys`, which sign its
-events. Invariant: such a file is 0600 at all times.
+events. User and password are read again for each connection, so that they can be replaced in a running process.
+Invariant: such a file is 0600 at all times.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.event_keys import SigningKey
+
+log = structlog.get_logger()
 
 
 class InvalidCredentialFile(Exception):
@@ -62,19 +66,45 @@ def read_access(url: str, file: str) -> Access:
     servers = [each.strip() for each in url.split(",")]
     if not file:
         return Access(servers)
-    path = Path(file)
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=NatsCredential)
-    except msgspec.DecodeError as error:
-        raise InvalidCredentialFile(f"{file} holds no NATS credential: user and password as JSON") from error
+    found = _read(file)
     if not set(servers).isdisjoint(found.servers):
         servers = list(dict.fromkeys((*servers, *found.servers)))
-    return _access(servers, path.parent, found)
+    return _access(servers, CredentialFile(file), found)
 
 
-def _access(servers: list[str], directory: Path, found: NatsCredential) -> Access:
-    authority = str(directory / found.ca_file) if found.ca_file else ""
-    reader = _access(servers, directory, found.reader) if found.reader is not None else None
+class CredentialFile(msgspec.Struct, frozen=True):
+    """A credential file as the source of an access; `reader`: of the user by which a shard reads others."""
+
+    file: str
+    reader: bool = False
+
+    def renewed(self, access: Access) -> Access:
+        """The access as the user that the file has now; as before while it cannot be read."""
+        try:
+            found: NatsCredential | None = _read(self.file)
+        except (InvalidCredentialFile, OSError) as error:
+            log.error("nats credential not reloaded", reason=str(error))
+            return access
+        if found is not None and self.reader:
+            found = found.reader
+        if found is None:
+            return access
+        return msgspec.structs.replace(
+            access, user=found.user, password=found.password, inbox_prefix=found.inbox_prefix
+        )
+
+
+def _read(file: str) -> NatsCredential:
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=NatsCredential)
+    except msgspec.DecodeError as error:
+        raise InvalidCredentialFile(f"{file} holds no NATS credential: user and password as JSON") from error
+
+
+def _access(servers: list[str], source: CredentialFile, found: NatsCredential) -> Access:
+    authority = str(Path(source.file).parent / found.ca_file) if found.ca_file else ""
+    reading = CredentialFile(source.file, reader=True)
+    reader = _access(servers, reading, found.reader) if found.reader is not None else None
     return Access(
         servers,
         found.user,
@@ -85,4 +115,5 @@ def _access(servers: list[str], directory: Path, found: NatsCredential) -> Acces
         reader,
         found.signing_keys,
         found.event_keys,
+        source=source,
     )

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import structlog
 
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
-from atoll.machinery.wire.exchange import Peer
+from atoll.machinery.wire.exchange import HttpRequest, Peer
 from atoll.machinery.wire.host import Flushable, Host
 from atoll.machinery.wire.parser import HEAD, IDLE, WHOLE, ParsedRequest, RequestParser
 from atoll.machinery.wire.server_exchange import ServerExchange
@@ -189,6 +189,11 @@ class Connection(asyncio.Protocol):
             transport.abort()
 
     # For the server
+
+    def cut_request(self, refused: Callable[[HttpRequest], bool]) -> None:
+        """Cut the connection if its request in progress is refused."""
+        if self._active is not None and refused(self._active.request):
+            self.cut()
 
     def drain(self) -> None:
         """Close if idle; otherwise tell the exchange that the server drains."""

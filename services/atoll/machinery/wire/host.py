@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from atoll.machinery.wire.exchange import Handler
+from atoll.machinery.wire.exchange import Handler, HttpRequest
 from atoll.machinery.wire.limits import Limits
 
 
@@ -42,6 +42,9 @@ class OpenConnection(Protocol):
 
     def cut(self) -> None:
         """Close at once, without the rest of what was written."""
+
+    def cut_request(self, refused: Callable[[HttpRequest], bool]) -> None:
+        """Cut the connection if its request in progress is refused."""
 
 
 class Host(Protocol):

@@ -17,7 +17,7 @@ import structlog
 
 from atoll.machinery.wire.acceptor import Acceptor, Listening, bind
 from atoll.machinery.wire.connection import Connection
-from atoll.machinery.wire.exchange import Handler
+from atoll.machinery.wire.exchange import Handler, HttpRequest
 from atoll.machinery.wire.host import Counts, Flushable, Host, OpenConnection
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import bodies_full
@@ -29,6 +29,8 @@ _SWEEP_S = 1.0
 #: Streams flushed in one loop turn, so that requests are served in between: an event for a thousand watchers takes 10
 #: ms of TLS.
 _FLUSH_BATCH = 128
+#: Connections whose credential is looked at in one loop turn.
+_CUT_BATCH = 128
 
 
 class Server:
@@ -92,6 +94,10 @@ class Server:
         for acceptor in self._acceptors:
             acceptor.use(ssl_context)
 
+    def cut_requests(self, refused: Callable[[HttpRequest], bool]) -> None:
+        """Cut the connections whose request in progress is refused, such as a watch of a credential that ended."""
+        self._cut_some(refused, deque(self._connections))
+
     async def drain(self, deadline_s: float) -> None:
         """Stop: accept nothing more, close idle connections, let requests finish and streams end themselves
         (`Exchange.on_drain`); after `deadline_s` seconds cut what is left. Returns when all is closed."""
@@ -112,6 +118,12 @@ class Server:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+
+    def _cut_some(self, refused: Callable[[HttpRequest], bool], left: deque[OpenConnection]) -> None:
+        for _ in range(min(len(left), _CUT_BATCH)):
+            left.popleft().cut_request(refused)
+        if left:
+            self.loop.call_soon(self._cut_some, refused, left)
 
     def _cut_all(self) -> None:
         for connection in list(self._connections):

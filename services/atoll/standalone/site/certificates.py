@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,7 +41,7 @@ NATS_CA = "nats-ca.crt"
 NATS_STORE, ROUTE_PORT = Path("/var/lib/atoll/nats"), 2000
 #: What signs, and is replaced in steps.
 SIGNERS = (*AUTHORITIES, ACCOUNT_KEY)
-ADMIN = "admin"
+ADMIN, NATS = "admin", "nats"
 _ADMINS = ("kcp-admin", "shard-admin")
 
 
@@ -57,7 +58,14 @@ def write(layout: Layout, site: Inventory) -> None:
 
 
 def renew(layout: Layout, site: Inventory, name: str) -> None:
-    """Replace the certificates of a process, of `admin`, or of `all`. Raises InventoryError, PkiError, OSError."""
+    """Replace the certificates of a process, of `admin`, or of `all`; or the passwords of all users of NATS, `nats`.
+
+    Raises InventoryError, PkiError, OSError.
+    """
+    if name == NATS:
+        credentials.renew_passwords(layout.nats)
+        write(layout, site)
+        return
     chosen = [process for process in site.processes if name in {process.name, "all"}]
     if not chosen and name != ADMIN:
         raise inventory.InventoryError(f"there is no process {name}")
@@ -90,13 +98,32 @@ def retire(layout: Layout, site: Inventory, name: str) -> int:
     return count
 
 
+def revoke(layout: Layout, site: Inventory, file: Path) -> None:
+    """Revoke the client certificate in a PEM file. Raises PkiError, OSError."""
+    credentials.revoke(layout, credentials.authorities(layout), [file.read_bytes()])
+    write(layout, site)
+
+
+def revoke_admins(layout: Layout, site: Inventory) -> None:
+    """Revoke the certificates in admin.kubeconfig, and put new ones there. Raises PkiError, OSError."""
+    _revoke_pairs(layout, _ADMINS)
+    renew(layout, site, ADMIN)
+
+
+def _revoke_pairs(layout: Layout, names: Iterable[str]) -> None:
+    paths = [path for path in map(layout.certificate, names) if path.exists()]
+    credentials.revoke(layout, credentials.authorities(layout), [path.read_bytes() for path in paths])
+
+
 def remove(layout: Layout, site: Inventory, name: str) -> Inventory:
-    """Take a process out of the site, with its directory, its pairs and its NATS user; return the site.
+    """Take a process out of the site, with its directory, its pairs, which are revoked, and its NATS user; return the
+    site.
 
     Raises InventoryError, PkiError, OSError.
     """
     rest = site.without(name)
     process = next(each for each in site.processes if each.name == name)
+    _revoke_pairs(layout, (pair for pair in _pairs(process) if pair != f"serving-{name}"))
     for pair in _pairs(process):
         layout.certificate(pair).unlink(missing_ok=True)
         layout.key(pair).unlink(missing_ok=True)

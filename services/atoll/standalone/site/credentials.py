@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from cryptography import x509
 
 from atoll.machinery.apiserver.authorization.groups import (
     EXTERNAL_LOGICAL_CLUSTER_ADMIN,
@@ -26,7 +27,7 @@ from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import MASTERS
-from atoll.machinery.process import pki
+from atoll.machinery.process import pki, revocation
 from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.private_files import Pair, PkiError, write_private
 from atoll.machinery.process.signer import Signer
@@ -44,6 +45,7 @@ from atoll.machinery.stream.permissions import (
     shard_permissions,
     shard_user,
 )
+from atoll.machinery.stream.server.cluster import ROUTE_USER
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication import peers
 from atoll.shard import kubeconfig
@@ -73,9 +75,31 @@ class Authorities(msgspec.Struct, frozen=True):
 
 
 def authorities(layout: Layout) -> Authorities:
-    """The CAs of a site, made on first use. Raises PkiError, OSError."""
+    """The CAs of a site, made on first use, with their revocation lists. Raises PkiError, OSError."""
     clients, proxies, serving = (_authority(layout, name) for name in AUTHORITIES)
-    return Authorities(clients, proxies, serving)
+    found = Authorities(clients, proxies, serving)
+    revoke(layout, found)
+    return found
+
+
+def revoke(layout: Layout, cas: Authorities, certificates: Sequence[bytes] = ()) -> None:
+    """Add client certificates (PEM) to the revocation list of the CA whose name they have as issuer.
+
+    Raises PkiError for a certificate of another issuer, and for a list that cannot be read; OSError.
+    """
+    try:
+        found = [x509.load_pem_x509_certificate(pem) for pem in certificates]
+        before = layout.revoked.read_bytes() if layout.revoked.exists() else b""
+        after = before
+        for ca in (cas.clients, cas.proxies):
+            after = revocation.added(after, ca, [each for each in found if each.issuer == ca.x509.subject])
+    except ValueError as error:
+        raise PkiError(f"no certificate, or {layout.revoked} holds no revocation list: {error}") from error
+    issuers = {ca.x509.subject for ca in (cas.clients, cas.proxies)}
+    if strangers := [each for each in found if each.issuer not in issuers]:
+        raise PkiError(f"{strangers[0].subject.rfc4514_string()} is no client certificate of this site")
+    if after != before:
+        write_private(layout.revoked, after)
 
 
 def _authority(layout: Layout, name: str) -> Pair:
@@ -281,13 +305,28 @@ def credential_path(directory: Path, user: str) -> Path:
     return directory / f"nats-{user}.json"
 
 
+def renew_passwords(directory: Path) -> None:
+    """Give every NATS user with a credential file a new password, but for servers on each other: the routes of a
+    running cluster keep theirs. The configuration of the servers is then to be written. Raises OSError."""
+    for path in sorted(directory.glob("nats-*.json")):
+        found = _earlier(path)
+        if found is None or found.user == ROUTE_USER:
+            continue
+        reader = found.reader and msgspec.structs.replace(found.reader, password=_new_password())
+        write_credential(path, msgspec.structs.replace(found, password=_new_password(), reader=reader))
+
+
+def _new_password() -> str:
+    return secrets.token_urlsafe(32)
+
+
 def _signing_keys(path: Path) -> tuple[SigningKey, ...]:
     earlier = _earlier(path)
     return (earlier.signing_keys if earlier else ()) or (new_key(),)
 
 
 def _credential(user: str, earlier: NatsCredential | None, reach: Reach, api_prefix: str = OWN_API) -> NatsCredential:
-    password = earlier.password if earlier else secrets.token_urlsafe(32)
+    password = earlier.password if earlier else _new_password()
     return NatsCredential(user, password, inbox_prefix(user), reach.ca_file, api_prefix, servers=reach.servers)
 
 

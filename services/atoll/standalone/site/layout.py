@@ -82,6 +82,11 @@ class Layout(msgspec.Struct, frozen=True):
         return self.pki / f"{name}.kubeconfig"
 
     @property
+    def revoked(self) -> Path:
+        """Revocation lists of client certificates."""
+        return self.pki / "client.crl"
+
+    @property
     def account_key(self) -> Path:
         """The public half of the service account key, for the proxy, which only verifies tokens."""
         return self.pki / "service-account.pub"

@@ -39,6 +39,7 @@ def shard_files(layout: Layout, name: str, credential: Path) -> list[ProcessFile
     joining = layout.kubeconfig(f"{ROOT_SHARD}-{name}")
     return [
         *_served(layout, name),
+        _revoked(layout),
         ProcessFile("requestheader_client_ca_file", "requestheader-ca.crt", layout.certificate(PROXY_CA)),
         *_forwarding(layout, name, "shard_client"),
         ProcessFile("root_ca_file", "serving-ca.crt", layout.certificate(SERVING_CA)),
@@ -58,6 +59,7 @@ def proxy_files(layout: Layout, name: str, credential: Path) -> list[ProcessFile
     """The files of a front proxy."""
     return [
         *_served(layout, name),
+        _revoked(layout),
         *_forwarding(layout, name, "proxy_client"),
         ProcessFile("root_ca_file", "serving-ca.crt", layout.certificate(SERVING_CA)),
         _account_keys(layout),
@@ -70,6 +72,7 @@ def cache_server_files(layout: Layout, name: str, credential: Path) -> list[Proc
     user = cache_user(name)
     return [
         *_served(layout, name),
+        _revoked(layout),
         ProcessFile("shard_client_cert_file", "client.crt", layout.certificate(user)),
         ProcessFile("shard_client_key_file", "client.key", layout.key(user)),
         ProcessFile("shard_virtual_workspace_ca_file", "serving-ca.crt", layout.certificate(SERVING_CA)),
@@ -123,6 +126,10 @@ def _served(layout: Layout, name: str) -> list[ProcessFile]:
         ProcessFile("tls_private_key_file", "serving.key", layout.key(f"serving-{name}")),
         ProcessFile("client_ca_file", "client-ca.crt", layout.certificate(CLIENT_CA)),
     ]
+
+
+def _revoked(layout: Layout) -> ProcessFile:
+    return ProcessFile("client_crl_file", "client.crl", layout.revoked)
 
 
 def _forwarding(layout: Layout, name: str, setting: str) -> list[ProcessFile]:

@@ -69,6 +69,7 @@ _PER_PROCESS = (
     "secure_port",
     "shard_external_url",
     "client_ca_file",
+    "client_crl_file",
     "batteries_included",
     "events_bind_address",
     "events_port",
@@ -204,6 +205,7 @@ def _common(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[
         "secure_port": site.ports[name],
         "service_account_key_file": (str(layout.account_key), *config.service_account_key_file),
         "client_ca_file": (str(layout.certificate(CLIENT_CA)), *config.client_ca_file),
+        "client_crl_file": config.client_crl_file or layout.revoked,
         "nats_url": nats_url(config, site.ports[NATS]),
     }
 

@@ -23,7 +23,7 @@ FILE_NAMES = {"shard-admin": ".admin-token-store", "kcp-admin": ".kcp-admin-toke
 SHARD_ADMIN = User("shard-admin", (MASTERS,), "shard-admin")
 KCP_ADMINISTRATOR = User("kcp-admin", (KCP_ADMIN,), "kcp-admin")
 PLAIN_USER = User("user", (), "user")
-_TOKEN_BYTES = 32
+_TOKEN_BYTES = _DIGEST_BYTES = 32
 
 
 class AdminTokens(msgspec.Struct, frozen=True):
@@ -57,20 +57,34 @@ def load_admin_tokens(root: Path, kept: Mapping[str, str] | None = None, *, with
     return AdminTokens(found["shard-admin"], found["kcp-admin"], user)
 
 
-def revoke_admin_tokens(root: Path) -> bool:
-    """Remove the stored hashes, so that the next start makes new tokens; return whether there were any.
+def stored_users(root: Path, earlier: Mapping[bytes, User]) -> dict[bytes, User]:
+    """The administrators by the digest of their tokens, as stored; where no hash can be read, as in `earlier`."""
+    found: dict[bytes, User] = {}
+    for user in (SHARD_ADMIN, KCP_ADMINISTRATOR):
+        try:
+            digest = (root / FILE_NAMES[user.name]).read_bytes()
+        except OSError:
+            digest = b""
+        if len(digest) == _DIGEST_BYTES:
+            found[digest] = user
+        else:
+            found |= {known: each for known, each in earlier.items() if each.name == user.name}
+    return found
 
-    Raises OSError.
+
+def rotate_admin_tokens(root: Path) -> dict[str, str]:
+    """Make new tokens, store their hashes, and return the tokens by user; none where none are stored. Raises OSError.
+
+    A running shard accepts those before for a while.
     """
-    stored = [root / file for file in FILE_NAMES.values() if (root / file).exists()]
-    for file in stored:
-        file.unlink(missing_ok=True)
-    return bool(stored)
+    return {user: _make(root / file) for user, file in FILE_NAMES.items() if (root / file).exists()}
 
 
 def _load(store: Path, kept: str) -> str:
-    if kept and _stored(store, token_digest(kept)):
-        return kept
+    return kept if kept and _stored(store, token_digest(kept)) else _make(store)
+
+
+def _make(store: Path) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     write_private(store, token_digest(token))
     return token

@@ -3,7 +3,7 @@
 The authenticator calls it for each request of a connection with a client certificate. TLS verified the certificate
 against all CAs together; here the request-header CA makes proxies, the client CA makes users, and neither makes the
 other. Invariant: results are cached by the certificate, bounded in bytes, but the expiry is checked on every request,
-because connections outlive certificates; a change of the CAs empties the cache.
+because connections outlive certificates; a change of the CAs or of the revocation lists empties the cache.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.client_identity import client_identity
 from atoll.machinery.process.pki import issued_by
+from atoll.machinery.process.revocation import Revoked
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 #: Bytes of certificates with a cached result, and of the rest of an entry.
@@ -45,7 +46,8 @@ class ClientCertificate(msgspec.Struct, frozen=True):
 class Certificates:
     """Verifies client certificates of two trust domains, each a PEM of CAs, empty for none.
 
-    `proxy_names` are the common names allowed for certificates of the request-header CA; empty allows any.
+    `proxy_names` are the common names allowed for certificates of the request-header CA; empty allows any. `revoked`
+    certificates name nobody.
     """
 
     def __init__(
@@ -54,19 +56,26 @@ class Certificates:
         proxy_ca_pem: bytes = b"",
         proxy_names: Collection[str] = (),
         clock: Callable[[], float] = time.time,
+        revoked: Revoked = frozenset(),
     ) -> None:
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
         self._proxy_names = frozenset(proxy_names)
-        self._clock = clock
+        self._clock, self._revoked = clock, revoked
         self._verified = self._cache()
 
-    def trust(self, client_ca_pem: bytes, proxy_ca_pem: bytes) -> None:
-        """Replace the CAs, also for open connections."""
-        self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
+    def trust(self, client_ca_pem: bytes, proxy_ca_pem: bytes, revoked: Revoked = frozenset()) -> None:
+        """Replace the CAs and what is revoked, also for open connections."""
+        self._client_ca, self._proxy_ca, self._revoked = client_ca_pem, proxy_ca_pem, revoked
         self._verified = self._cache()
+
+    def is_revoked(self, der: bytes) -> bool:
+        """Whether a certificate is revoked, which was verified before."""
+        certificate = load_der_x509_certificate(der)
+        return (certificate.issuer, certificate.serial_number) in self._revoked
 
     def verify(self, der: bytes) -> ClientCertificate:
-        """The user or proxy that a certificate names. Raises Unauthorized for neither, and if it has expired."""
+        """The user or proxy that a certificate names. Raises Unauthorized for neither, and if it has expired or is
+        revoked."""
         found = self._verified.get(der)
         if found is None:
             found = len(der), self._read(der, hashlib.sha256(der).digest())
@@ -84,8 +93,9 @@ class Certificates:
     def _read(self, der: bytes, digest: bytes) -> ClientCertificate:
         try:
             identity = client_identity(der)
-            client = bool(self._client_ca) and issued_by(der, self._client_ca)
-            proxy = bool(self._proxy_ca) and issued_by(der, self._proxy_ca)
+            valid = not self.is_revoked(der)
+            client = valid and bool(self._client_ca) and issued_by(der, self._client_ca)
+            proxy = valid and bool(self._proxy_ca) and issued_by(der, self._proxy_ca)
             key = assertion_key(load_der_x509_certificate(der).public_key()) if proxy else None
         except (ValueError, UnsupportedAlgorithm) as error:
             raise Unauthorized from error

@@ -1,24 +1,29 @@
-"""CAs of client certificates and of proxies, and the serving certificate: read from files, and again when these change.
+"""CAs of client certificates and of proxies, revocation lists, and the serving certificate: read from files, and again
+when these change.
 
 A process that listens runs `reload_on_change` beside its server. New connections are verified with the new CAs, and a
-certificate of a removed CA authenticates no request any more, on open connections too. Invariant: a file that is absent
-or holds no certificate changes nothing, and is logged once.
+certificate of a removed CA authenticates no request any more, on open connections too; requests in progress with it go
+on, but those with a revoked certificate are cut. Invariant: a file that is absent or holds no certificate (no list)
+changes nothing, and is logged once.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.process import file_watch, pki
+from atoll.machinery.process import file_watch, pki, revocation
 from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, load_pair
+from atoll.machinery.process.revocation import Revoked
 from atoll.machinery.process.tls import server_context
+from atoll.machinery.wire.exchange import HttpRequest
 
 log = structlog.get_logger()
 
@@ -26,27 +31,30 @@ log = structlog.get_logger()
 class ClientCAFiles(NamedTuple):
     """PEM files with the CAs of users, and the one with the CAs of proxies that forward identities; "" for none.
 
-    `serving` are those of the serving certificate and its key; empty for one that stays.
+    `serving` are those of the serving certificate and its key; empty for one that stays. `revoked` has the revocation
+    lists of client certificates; "" for none.
     """
 
     clients: Sequence[str] = ()
     proxies: str = ""
     serving: tuple[str, str] = ("", "")
+    revoked: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(filter(None, (*self.clients, self.proxies, *self.serving)))
+        return tuple(filter(None, (*self.clients, self.proxies, *self.serving, self.revoked)))
 
     def read(self) -> ClientCAs:
         """Raises InvalidCredentials, OSError."""
-        return ClientCAs(b"\n".join(map(read, self.clients)), read(self.proxies))
+        return ClientCAs(b"\n".join(map(read, self.clients)), read(self.proxies), _read_revoked(self.revoked))
 
 
 class ClientCAs(msgspec.Struct, frozen=True):
-    """PEM of the CAs of users and of proxies that forward identities; empty for none."""
+    """PEM of the CAs of users and of proxies that forward identities; empty for none. And what is revoked."""
 
     clients: bytes = b""
     proxies: bytes = b""
+    revoked: Revoked = frozenset()
 
     def context(self, serving: Pair) -> ssl.SSLContext:
         """The TLS context of the server. `Certificates` decides by the issuing CA what a certificate is for."""
@@ -65,12 +73,29 @@ def read(file: str) -> bytes:
     return pem
 
 
+def _read_revoked(file: str) -> Revoked:
+    try:
+        return revocation.read(Path(file).read_bytes()) if file else frozenset()
+    except ValueError as error:
+        raise InvalidCredentials(f"{file} holds no PEM revocation list") from error
+
+
+class Listening(Protocol):
+    """The server whose clients are verified."""
+
+    def use(self, ssl_context: ssl.SSLContext) -> None:
+        """Use another TLS context for new connections."""
+
+    def cut_requests(self, refused: Callable[[HttpRequest], bool]) -> None:
+        """Cut the connections whose request in progress is refused."""
+
+
 class ReloadTarget(msgspec.Struct, frozen=True):
-    """The parts of a server that use the CAs: `use` takes the TLS context of new connections."""
+    """The parts of a server that use the CAs."""
 
     serving: Pair
     certificates: Certificates
-    use: Callable[[ssl.SSLContext], None]
+    server: Listening
 
 
 async def reload_on_change(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> None:
@@ -96,7 +121,14 @@ def _reload(files: ClientCAFiles, current: ClientCAs, serving: Pair, target: Rel
         return current, serving
     # Certificates first: a connection of the new context is then verified with the same CAs.
     if found != current:
-        target.certificates.trust(found.clients, found.proxies)
-    target.use(context)
+        target.certificates.trust(found.clients, found.proxies, found.revoked)
+    target.server.use(context)
+    if not found.revoked <= current.revoked:
+        target.server.cut_requests(partial(_is_revoked, target.certificates))
     log.info("client CAs reloaded" if found != current else "serving certificate reloaded")
     return found, pair
+
+
+def _is_revoked(certificates: Certificates, request: HttpRequest) -> bool:
+    der = request.peer.certificate
+    return der is not None and certificates.is_revoked(der)

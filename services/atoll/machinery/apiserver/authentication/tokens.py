@@ -9,12 +9,15 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
+from atoll.machinery.apiserver.authentication.routing import bearer_token
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from atoll.machinery.wire.exchange import HttpRequest
 
 
 class TokenSource(Protocol):
@@ -46,16 +49,28 @@ def authenticated(user: User) -> User:
 
 
 class StaticTokens:
-    """A fixed table of tokens, valid for the API server's own audiences."""
+    """A table of tokens by their digest, valid for the API server's own audiences."""
 
     def __init__(self, users: Mapping[bytes, User], audiences: Sequence[str]) -> None:
-        self._users = {digest: authenticated(user) for digest, user in users.items()}
+        self.users = {digest: authenticated(user) for digest, user in users.items()}
         self._audiences = frozenset(audiences)
+
+    def replace(self, users: Mapping[bytes, User]) -> Callable[[HttpRequest], bool] | None:
+        """Replace the table. Return whether a request has a token that it said something else of, or None if all is
+        as before."""
+        before, self.users = self.users, {digest: authenticated(user) for digest, user in users.items()}
+        gone = frozenset(digest for digest, user in before.items() if self.users.get(digest) != user)
+        return partial(_has_token, gone) if before != self.users else None
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
         if self._audiences.isdisjoint(audiences):
             return None
-        return self._users.get(digest)
+        return self.users.get(digest)
+
+
+def _has_token(digests: Collection[bytes], request: HttpRequest) -> bool:
+    token = bearer_token(request)
+    return token is not None and token_digest(token) in digests
 
 
 def parse_token_file(text: str) -> dict[bytes, User]:

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAMES, load_admin_tokens, revoke_admin_tokens
+from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAMES, load_admin_tokens, rotate_admin_tokens
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionVerifier, signing_key
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
@@ -413,9 +413,12 @@ class TestAdminTokens:
         first = load_admin_tokens(tmp_path)
         kept = {"shard-admin": first.shard_admin, "kcp-admin": first.kcp_admin, "somebody": "else"}
         assert load_admin_tokens(tmp_path, kept) == first
-        assert revoke_admin_tokens(tmp_path) and not revoke_admin_tokens(tmp_path)
+        assert rotate_admin_tokens(tmp_path / "none") == {}
+        rotated = rotate_admin_tokens(tmp_path)
+        assert set(rotated.values()).isdisjoint(kept.values())
+        assert load_admin_tokens(tmp_path, rotated).shard_admin == rotated["shard-admin"]
         second = load_admin_tokens(tmp_path, kept)
-        assert {second.shard_admin, second.kcp_admin}.isdisjoint({first.shard_admin, first.kcp_admin})
+        assert {second.shard_admin, second.kcp_admin}.isdisjoint({*kept.values(), *rotated.values()})
 
     @pytest.mark.parametrize("user", FILE_NAMES)
     @pytest.mark.parametrize("kept", ["", "forged"])

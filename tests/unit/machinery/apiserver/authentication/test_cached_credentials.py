@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from atoll.machinery.apiserver.authentication.admin_tokens import SHARD_ADMIN, load_admin_tokens, revoke_admin_tokens
+from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAMES, SHARD_ADMIN, load_admin_tokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.oidc import config, source
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, Fetch
@@ -23,6 +25,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import MASTERS, User
+from atoll.machinery.process import revocation
 from atoll.machinery.process.pki import make_ca, make_client, make_rsa_key, pem_to_der
 from atoll.machinery.process.private_files import Pair
 from atoll.machinery.storage.contract import Record
@@ -30,6 +33,9 @@ from harness.models.rbac_snapshot import FakeStore
 from harness.servers.stand_ins.oidc_issuer import Issuer
 
 OURS = "https://kcp.default.svc"
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+#: The DER of this algorithm's identifier.
+SHA256_WITH_ECDSA = bytes.fromhex("300a06082a8648ce3d040302")
 WEB = "2web"
 
 
@@ -67,6 +73,15 @@ def store() -> FakeStore:
     made = FakeStore()
     made.put(WEB, {"kind": "ServiceAccount", "metadata": {"name": "builder", "namespace": "ns", "uid": "uid-1"}})
     return made
+
+
+def with_other_signature(der: bytes) -> bytes:
+    """The same certificate with the other one of the two signatures (r, s) and (r, n-s) that a P-256 key can make."""
+    certificate = x509.load_der_x509_certificate(der)
+    r, s = decode_dss_signature(certificate.signature)
+    signature = encode_dss_signature(r, P256_ORDER - s)
+    body = certificate.tbs_certificate_bytes + SHA256_WITH_ECDSA + b"\x03" + bytes([len(signature) + 1, 0]) + signature
+    return b"\x30\x82" + len(body).to_bytes(2, "big") + body
 
 
 class TestOpenIDConnect:
@@ -206,7 +221,8 @@ class TestAdministrators:
 
         assert accepted(before.shard_admin) and accepted(before.kcp_admin)
         assert not accepted(before.user)
-        revoke_admin_tokens(tmp_path)
+        for file in FILE_NAMES.values():
+            (tmp_path / file).unlink()
         assert not accepted(before.shard_admin) and not accepted(before.kcp_admin)
 
 
@@ -229,6 +245,21 @@ class TestCertificates:
         certificates.trust(make_ca("others").certificate, b"")
         with pytest.raises(Unauthorized):
             certificates.verify(der)
+
+    def test_a_cached_certificate_is_refused_once_it_is_revoked_however_its_signature_is_written(
+        self, client_ca: Pair
+    ) -> None:
+        der, certificates = self.der(client_ca), Certificates(client_ca.certificate, client_ca.certificate)
+        other, rewritten = self.der(client_ca), with_other_signature(der)
+        assert rewritten != der
+        for each in (der, other, rewritten):
+            assert certificates.verify(each).user is not None, "it verifies"
+        lists = revocation.added(b"", client_ca, [x509.load_der_x509_certificate(der)])
+        certificates.trust(client_ca.certificate, client_ca.certificate, revocation.read(lists))
+        for each in (der, rewritten):
+            with pytest.raises(Unauthorized):
+                certificates.verify(each)
+        assert certificates.verify(other).user is not None
 
     def test_a_cached_certificate_of_a_proxy_is_refused_once_it_has_expired_or_its_ca_is_removed(
         self, client_ca: Pair, proxy_ca: Pair, clock: Clock
