@@ -38,7 +38,7 @@ _OTHER_FLAGS = {
     "events-url",
     *("wait", "build", "no-deps", "volumes"),
     *("servers", "route-port", "store-directory"),
-    "drop",
+    *("drop", "new-passwords"),
     *(
         "enter",
         "owner",
