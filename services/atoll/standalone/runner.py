@@ -48,6 +48,7 @@ from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, EmbeddedUsers, require_keys
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.event_gateway import EmbeddedGateway
+from atoll.standalone.key_rotation import reseal_on_change
 from atoll.standalone.listener import Listener
 from atoll.standalone.site.credentials import credential_path
 
@@ -206,6 +207,7 @@ class ShardRunner:
         work = [app.manager(self._store, follower).run(), self._store.run_maintenance(), return_freed_memory()]
         CertificateExpiry(self._config, app.registry, {"tls-cert-file": self._root / f"{SERVING}.crt"})
         StoreMetrics(self._store, app.registry)
+        work.append(reseal_on_change(self._store, self._root / KEYS_FILE))
         work.append(ObjectCounts(self._store, app.registry, self._config.object_count_interval_s).run())
         subscriptions = app.subscriptions(EventKeys(stream.signing_keys))
         work.append(subscriptions.run(stream.own_access))

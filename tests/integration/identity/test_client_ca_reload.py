@@ -163,6 +163,11 @@ def watched(connection: http.client.HTTPSConnection, headers: dict[str, str]) ->
     return response
 
 
+def is_refused(visitor: Visitor, headers: dict[str, str]) -> bool:
+    """Send enough requests to reach each worker."""
+    return all(visitor.ask(headers)[0] == 401 for _ in range(8))
+
+
 def ended(watch: http.client.HTTPResponse) -> bool:
     """Read a watch to its end; fails after the client's time limit, while it goes on."""
     with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
@@ -184,7 +189,7 @@ def test_a_revoked_certificate_and_a_removed_token_end_open_watches_and_count_no
     (tmp_path / "nobody").mkdir()
     plain = Visitor(shard, pki.make_client(authorities[0], "nobody"), tmp_path / "nobody")
     plain._context = shard.new_tls()
-    callers = [(visitors["alice"], {}), (visitors["bob"], {})]
+    callers: list[tuple[Visitor, dict[str, str]]] = [(visitors["alice"], {}), (visitors["bob"], {})]
     callers += [(plain, {"Authorization": f"Bearer {token}"}) for token in ("one-token", "two-token")]
     with contextlib.ExitStack() as stack:
         # Two of each, which are with different workers.
@@ -201,7 +206,7 @@ def test_a_revoked_certificate_and_a_removed_token_end_open_watches_and_count_no
         for gone in (0, 2):
             visitor, headers = callers[gone]
             assert all(map(ended, watches[gone]))
-            eventually(lambda who=visitor, sent=headers: all(who.ask(sent)[0] == 401 for _ in range(8)), "refused")
+            eventually(partial(is_refused, visitor, headers), "refused", 40)
         assert time.monotonic() - began_s < 40.0
         for kept in (1, 3):
             visitor, headers = callers[kept]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +27,10 @@ TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 def kubeconfig(shard: ShardProcess) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(shard.kubeconfig.read_text())
     return found
+
+
+def is_refused(api: Api) -> bool:
+    return bool(api.get(DEFAULT, expect=0).code == 401)
 
 
 def by_name(config: dict[str, Any], part: str) -> dict[str, Any]:
@@ -108,7 +113,7 @@ def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:
         Api(shard, "root").get(DEFAULT)
         for token in tokens:
             old = Api(shard, "root", token=token)
-            eventually(lambda api=old: api.get(DEFAULT, expect=0).code == 401, "the earlier token is refused", 40)
+            eventually(partial(is_refused, old), "the earlier token is refused", 40)
         assert kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}") == uid
 
 

@@ -10,14 +10,21 @@ import pytest
 
 from atoll.cli.atoll import main
 from atoll.machinery.meta.types import SECRETS
+from atoll.machinery.process import file_watch
+from atoll.machinery.storage import sealing
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance import resealing
+from atoll.machinery.storage.maintenance.key_use import sealed_by_earlier
 from atoll.machinery.storage.sealing import ensure_key_file, key_id
 from atoll.shard.config import ShardConfig
+from atoll.standalone import key_rotation
+from atoll.standalone.key_rotation import reseal_on_change
 from atoll.standalone.runner import store_options
 from harness.clients.kubectl import Result
 from harness.data.stores import create, key, put
 from harness.servers.processes import atoll
+from harness.waits import until
 
 
 def opened(root: Path) -> LmdbStore:
@@ -108,13 +115,52 @@ async def test_rotation_seals_every_secret_anew_and_loses_none(root: Path) -> No
     assert fsck(root) == 0
 
 
-async def test_a_running_store_is_not_rotated_and_no_key_is_added(root: Path) -> None:
+def sealed_with(store: LmdbStore) -> list[int]:
+    return sorted(key_id(entry.value) for entry in store.tail(0) if entry.key.type == SECRETS and entry.value)
+
+
+async def test_a_running_shard_seals_all_anew_and_a_rotation_that_was_cut_off_is_completed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resealing, "_STEP_ROWS", 1)
+    monkeypatch.setattr(file_watch, "CHECK_EVERY_S", 0.01)
+    options = store_options(ShardConfig(root_directory=str(root), allow_any_filesystem=True))
     store = opened(root)
-    ran = await run("rotate", root, "--allow-any-filesystem")
+    key_file = Path(options.key_file)
+    assert sealing.add_key(key_file) == 2
+    monkeypatch.setattr(key_rotation, "PAUSE_S", 3600.0)
+    first = asyncio.create_task(reseal_on_change(store, key_file))
+
+    async def begun() -> bool:
+        return sealed_with(store) == [1, 2]
+
+    await until(begun, "the first step")
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
     await store.close()
-    assert (ran.code, ran.stdout) == (1, "")
-    assert "is open in another process: stop it first; no key was added" in ran.stderr
-    assert primary(root) == 1
+    monkeypatch.setattr(key_rotation, "PAUSE_S", 0.0)
+    store = opened(root)
+    second = asyncio.create_task(reseal_on_change(store, key_file))
+
+    async def completed() -> bool:
+        return sealed_with(store) == [2, 2]
+
+    await until(completed, "the rest, after a start")
+    ran = await run("rotate", root, "--allow-any-filesystem")
+    assert (ran.code, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("key 3 seals from now on\nall objects are sealed with it\n")
+    await create(store, "three", type=SECRETS)
+    with store.snapshot() as snapshot:
+        record = snapshot.get(key("one", type=SECRETS))
+    assert record is not None and b'"one"' in record.value
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    await store.close()
+    assert sealed_by_earlier(options) == 0
+    store = opened(root)
+    assert (sealed_with(store), key_ids(root)) == ([3, 3, 3], [1, 2, 3])
+    await store.close()
+    assert fsck(root) == 0
 
 
 async def test_a_key_that_seals_log_entries_stays_and_the_primary_key_cannot_be_dropped(root: Path) -> None:

@@ -1,7 +1,7 @@
 """`atoll fsck`, `rotate`, `mark-restored` and `compact`: maintenance of the store of a root directory.
 
 Called by `main`; the work is in `machinery.storage`. Invariant: a store that does not exist is never created, and that
-of a running shard is never changed.
+of a running shard is changed by the shard alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from atoll.cli.atoll.output import fail
 from atoll.machinery.process import config, logging
+from atoll.machinery.process.file_watch import CHECK_EVERY_S
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
@@ -22,7 +23,7 @@ from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.maintenance import offline
 from atoll.machinery.storage.maintenance import repair as repairing
-from atoll.machinery.storage.maintenance.key_use import KeyInUse, drop_key
+from atoll.machinery.storage.maintenance.key_use import KeyInUse, drop_key, sealed_by_earlier
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.shard.config import ShardConfig
@@ -31,6 +32,8 @@ from atoll.standalone.runner import store_options
 _REFUSALS = (StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard, KeyFileInvalid, OSError)
 #: Limit of printed problems; the total is always printed.
 MAX_PRINTED = 100
+#: A running shard that re-seals nothing for so long is not waited for.
+_SILENT_S = 60.0
 
 
 def fsck(arguments: Sequence[str]) -> int:
@@ -87,10 +90,12 @@ def _repair(options: StoreOptions) -> int:
 def rotate(arguments: Sequence[str]) -> int:
     """Add a sealing key, make it the primary one and re-seal every sealed object; or drop an unused key.
 
-    The shard must be stopped.
+    A running shard re-seals its objects by itself, and this waits for it. A key is dropped of a stopped one.
     """
-    parser = store_parser("rotate", "Add a sealing key and re-seal all sealed objects. Stop the shard before.")
-    parser.add_argument("--drop", type=int, metavar="KEYID", help="remove a key that seals nothing any more")
+    parser = store_parser("rotate", "Add a sealing key and re-seal all sealed objects. The shard may run.")
+    parser.add_argument(
+        "--drop", type=int, metavar="KEYID", help="remove a key that seals nothing any more. Stop the shard before"
+    )
     flags = parser.parse_args(list(arguments))
     options = existing_store(flags)
     if isinstance(options, int):
@@ -99,7 +104,9 @@ def rotate(arguments: Sequence[str]) -> int:
     try:
         return asyncio.run(_rotate(options)) if flags.drop is None else _drop(options, flags.drop)
     except StoreInUse as error:
-        return fail(f"{error}: stop it first; no key was {'added' if flags.drop is None else 'dropped'}")
+        if flags.drop is None:
+            return _rotate_running(options)
+        return fail(f"{error}: stop it first; no key was dropped")
     except _REFUSALS as error:
         return fail(str(error))
 
@@ -124,6 +131,23 @@ async def _rotate(options: StoreOptions) -> int:
     finally:
         await store.close()
     sys.stdout.write(f"key {number} seals from now on; {changed} objects were re-sealed\n")
+    sys.stdout.write("older keys stay for log and streams; `atoll rotate --drop KEYID` removes one\n")
+    return 0
+
+
+def _rotate_running(options: StoreOptions) -> int:
+    """Add a key, unless objects are still to be sealed with the last one, and wait for the shard to do that."""
+    left, heard_s = sealed_by_earlier(options), time.monotonic()
+    if not left:
+        sys.stdout.write(f"key {sealing.add_key(Path(options.key_file))} seals from now on\n")
+        left = sealed_by_earlier(options)
+    while left:
+        time.sleep(CHECK_EVERY_S)
+        before, left = left, sealed_by_earlier(options)
+        heard_s = time.monotonic() if left < before else heard_s
+        if time.monotonic() - heard_s > _SILENT_S:
+            return fail(f"{left} objects are sealed with earlier keys; the shard re-seals them: look at its log")
+    sys.stdout.write("all objects are sealed with it\n")
     sys.stdout.write("older keys stay for log and streams; `atoll rotate --drop KEYID` removes one\n")
     return 0
 

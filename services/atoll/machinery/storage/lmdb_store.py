@@ -141,10 +141,11 @@ class LmdbStore(StoreReader):
         """Drop log entries past retention. Return their number."""
         return await self._retention.compact(self._alarm)
 
-    async def reseal(self) -> int:
-        """Read the key file and seal objects of sealed types under its primary key. Return the number changed."""
+    async def reseal(self, pause_s: float = 0.0) -> int:
+        """Read the key file and seal objects of sealed types under its primary key, with pauses between the steps.
+        Return the number changed. Raises KeyFileInvalid, StoreFull."""
         self.reload_keys()
-        return await reseal(self._records, self._writer, self.options.sealed_types)
+        return await reseal(self._records, self._writer, self.options.sealed_types, pause_s)
 
     def _derive_limits(self) -> None:
         """Make the rows of limits where another version made others: once in the life of a file."""

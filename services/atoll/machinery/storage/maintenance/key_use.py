@@ -1,8 +1,8 @@
 """How many records a sealing key still seals: a key may be dropped once it seals none.
 
-`atoll rotate --drop` calls it on the store of a stopped shard. Current objects and the before-images of the retained
-log are counted; what the streams hold is not in the file. Invariant: the key file changes only if both counts are 0,
-while no other process can open the store for writing.
+`atoll rotate` asks it how far a running shard is, and with `--drop` calls it on the store of a stopped one. Then
+current objects and the before-images of the retained log are counted; what the streams hold is not in the file.
+Invariant: the key file changes only if both counts are 0, while no other process can open the store for writing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.encoding.rows import unpack_entry
 from atoll.machinery.storage.environment.databases import Environment
-from atoll.machinery.storage.environment.opening import open_for_writing
+from atoll.machinery.storage.environment.opening import open_for_reading, open_for_writing
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.records import Records, log_alarm
 from atoll.machinery.storage.sealing import key_id
@@ -52,6 +52,14 @@ def drop_key(options: StoreOptions, number: int, now_us: int) -> None:
         if use:
             raise KeyInUse(number, use)
         sealing.remove_key(Path(options.key_file), number)
+
+
+def sealed_by_earlier(options: StoreOptions) -> int:
+    """How many objects other keys than the primary one seal, in the store of a running shard. Raises KeyFileInvalid."""
+    primary = sealing.Sealer(Path(options.key_file)).primary
+    with closing(open_for_reading(options)) as environment, environment.reading() as txn:
+        earlier = [number for number in sealing.numbers(Path(options.key_file)) if number != primary]
+        return sum(_sealed_objects(environment, txn, number) for number in earlier)
 
 
 def _key_use(environment: Environment, txn: Txn, number: int) -> KeyUse:

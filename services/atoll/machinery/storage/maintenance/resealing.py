@@ -1,12 +1,13 @@
 """Resealing of stored objects under the primary key: in place, same revision, no log entry, new checksum.
 
-`atoll rotate` adds a key and calls `LmdbStore.reseal`. Log and streams keep records under the old key, so it stays in
-the key file until both have dropped them (`key_use`); a compacting copy then clears free pages. Invariant: a client
-reads the same object before and after.
+`atoll rotate` adds a key and calls `LmdbStore.reseal`, or has a running shard call it. Log and streams keep records
+under the old key, so it stays in the key file until both have dropped them (`key_use`); a compacting copy then clears
+free pages. Invariant: a client reads the same object before and after.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,11 +27,13 @@ from atoll.machinery.storage.writing.writer import Writer
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
-_STEP_ROWS = 128
+#: The most that a step reads: other writes wait for it.
+_STEP_ROWS, _STEP_BYTES = 128, 1 << 20
 
 
-async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ...]) -> int:
-    """Seal every object of these types under the primary key. Return the number of changed objects."""
+async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ...], pause_s: float = 0.0) -> int:
+    """Seal every object of these types under the primary key, with pauses between the steps. Return the number of
+    changed objects."""
     sealer, changed = records.sealer, 0
     if sealer is None:
         return 0
@@ -40,6 +43,7 @@ async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ..
             step = _Step(records, sealer, type, after)
             progress: _Progress = await writer.run(step.run)
             after, changed = progress.after, changed + progress.changed
+            await asyncio.sleep(pause_s if after is not None else 0.0)
     return changed
 
 
@@ -64,13 +68,18 @@ class _Step:
             return _Progress(None, 0)
         prefix = number.to_bytes(4, "big")
         rows: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
         with txn.cursor(environment.objects) as cursor:
             on_row = cursor.set_range(self._after + b"\0" if self._after else prefix)
-            while on_row and len(rows) < _STEP_ROWS and cursor.key().startswith(prefix):
+            while on_row and cursor.key().startswith(prefix):
+                if len(rows) >= _STEP_ROWS or size_bytes >= _STEP_BYTES:
+                    break
                 rows.append((cursor.key(), cursor.value()))
+                size_bytes += len(rows[-1][1])
                 on_row = cursor.next()
+            more = on_row and cursor.key().startswith(prefix)
         changed = sum(self._reseal(transaction, txn, key, stored) for key, stored in rows)
-        return _Progress(rows[-1][0] if len(rows) == _STEP_ROWS else None, changed)
+        return _Progress(rows[-1][0] if more else None, changed)
 
     def _reseal(self, transaction: SubmitTransaction, txn: Txn, key: bytes, stored: bytes) -> bool:
         records, environment = self._records, self._records.environment
