@@ -25,9 +25,9 @@ DEFAULT_TIER, LONG_TIER, DRAWN = "not long", "long", "property/"
 #: Those of one line are mixed: while files of one wait for servers, files of another compute.
 FIRST = (
     ("tidy/test_tidy.py",),
+    ("tidy/test_calls.py",),
     ("fault/", "contract/", "property/"),
     ("integration/security/test_matrix.py",),
-    ("integration/cli/test_exports.py",),
     ("integration/site/",),
     ("integration/",),
 )

@@ -1,6 +1,6 @@
 """Seeds of random trials, and that of a failure for its replay.
 
-The default run draws the same each time, and a fifth of all generated examples: what it finds is of the last change.
+The default run draws the same each time, and a tenth of all generated examples: what it finds is of the last change.
 The long tier draws all of them anew, and a new seed for each day and trial, so that its runs add up. Each seed is
 printed, so that a failure shows it; `TEST_SEED` forces it.
 """
@@ -11,7 +11,7 @@ import os
 from datetime import UTC, datetime
 
 SEED_VARIABLE = "TEST_SEED"
-_PART, _LEAST = 5, 10
+_PART, _LEAST = 10, 10
 _drawn = {"part": _PART}
 
 

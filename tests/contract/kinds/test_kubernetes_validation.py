@@ -44,6 +44,7 @@ def test_a_real_application_has_no_errors(boutique: Path) -> None:
     assert checked > 20
 
 
+@pytest.mark.long
 def test_a_value_of_another_type_is_left_to_the_schema() -> None:
     """Each field of each valid object in turn has a value of another type; no check raises.
 
@@ -133,6 +134,7 @@ def test_kubernetes_own_code_finds_the_same_errors() -> None:
     assert listed.keys() - different.keys() == set()
 
 
+@pytest.mark.long
 def test_listed_differences_have_a_reason_and_are_few() -> None:
     listed = _listed()
     assert all(listed.values())

@@ -31,7 +31,6 @@ from fault.validators.violation import Stalled, StreamDiffers
 from harness.seeds import seed_of_run
 from harness.servers.nats import eventually
 from harness.servers.shard_process import ShardProcess
-from harness.tiers import every
 
 WRITERS = 4
 _PATHS = os.pathsep.join(str(Path(__file__).parents[3] / part) for part in ("services", "tests"))
@@ -173,7 +172,8 @@ async def test_kills_between_log_and_subscribers_cost_nobody_an_event(tmp_path: 
             assert [round.gap for round in received] == [""], f"{name} had to reread"
 
 
-@pytest.mark.parametrize("fault", every(2, ["deleted", "flipped"]))
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["deleted", "flipped"])
 async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: Path, fault: str) -> None:
     async with scene(ShardProcess(tmp_path), tmp_path, seed_of_run(42)) as one:
         await one.attach()

@@ -241,6 +241,7 @@ def caught_up(site: Site, admin: Api, called: str) -> None:
         served(site, f"root:{called}-{shard}", f"root:{called}-{shard}:{called}")
 
 
+@pytest.mark.long
 def test_shards_and_proxies_start_without_nats_and_serve_what_they_know(site: Site, tree: Tree, admin: Api) -> None:
     converged(site)
     with down(site.nats):

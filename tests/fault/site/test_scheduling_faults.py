@@ -166,6 +166,7 @@ def test_a_kill_at_any_point_of_two_attempts_leaves_one_cluster(site: Site, admi
         assert api.get(f"{WORKSPACES}/{name}").json["metadata"]["uid"] == uid
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_workspace_deleted_before_its_cluster_was_answered_leaves_none(site: Site, admin: Api) -> None:
     with frozen(site.shards["shard-1"]):

@@ -60,6 +60,7 @@ def has_account(api: Api, namespace: str) -> bool:
     return api.get(account(namespace), expect=0).code == 200
 
 
+@pytest.mark.long
 def test_a_webhook_that_hangs_holds_no_other_workspace(
     api: Api, other: Api, server: AdmissionServer, released: threading.Event
 ) -> None:

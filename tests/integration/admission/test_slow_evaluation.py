@@ -63,6 +63,7 @@ def test_conditions_of_webhooks_are_evaluated_beside_the_loop(
     assert probe.worst_s < 2 * PROMISED_S
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["Validating", "Mutating"])
 def test_conditions_do_not_hold_what_controllers_write_in_batches(
     api: Api, shard: ShardProcess, server: AdmissionServer, kind: str

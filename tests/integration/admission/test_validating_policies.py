@@ -238,6 +238,7 @@ def test_a_policy_at_its_budget_is_stopped_and_holds_nobody(api: Api, shard: Sha
     assert probe.worst_s < 4 * PROMISED_S
 
 
+@pytest.mark.long
 def test_a_long_policy_is_compiled_beside_the_loop(api: Api, policies: Policies) -> None:
     long = " && ".join(f"object.data.a != 'value-{number}'" for number in range(500))
     policies.deny("p", *[long] * 5)
@@ -245,6 +246,7 @@ def test_a_long_policy_is_compiled_beside_the_loop(api: Api, policies: Policies)
     api.post(CONFIGMAPS, configmap("b", {"a": "value-400"}), expect=422)
 
 
+@pytest.mark.long
 def test_a_long_policy_does_not_hold_what_controllers_write_in_batches(api: Api, policies: Policies) -> None:
     rules = [rule("customresourcedefinitions/status", group="apiextensions.k8s.io")]
     long = " && ".join(f"object.metadata.name != 'name-{number}'" for number in range(500))

@@ -156,6 +156,7 @@ def install(api: Api, server: AdmissionServer, kind: str = "Mutating") -> None:
     register(api, server, kind, *hooks)
 
 
+@pytest.mark.long
 def test_an_answer_that_is_none_fails_or_is_ignored(api: Api, shard: ShardProcess, server: AdmissionServer) -> None:
     install(api, server)
     with LoopProbe(api, shard.pid) as probe:
@@ -196,6 +197,7 @@ def test_a_patch_that_may_not_be_rejects_under_either_policy(
     assert probe.worst_s < 4 * PROMISED_S
 
 
+@pytest.mark.long
 def test_a_large_patch_that_may_be_does_not_hold_up_others(
     api: Api, shard: ShardProcess, server: AdmissionServer
 ) -> None:

@@ -196,6 +196,7 @@ def test_writes_that_wait_for_a_webhook_leave_another_workspace_alone(
     there.close()
 
 
+@pytest.mark.long
 def test_consumers_of_an_export_share_its_webhook_fairly(
     provider: Api, consumer: Api, api: Api, server: AdmissionServer, held: Held
 ) -> None:
@@ -295,6 +296,7 @@ def counted(api: Api, name: str, labels: str) -> int:
     return int(float(line.rpartition(" ")[2]))
 
 
+@pytest.mark.long
 def test_steps_and_controllers_are_timed_once_for_each_write(api: Api, server: AdmissionServer) -> None:
     register(api, server, "Mutating", server.webhook("/stamp"), name="mutating")
     register(api, server, "Validating", server.webhook("/allow"), name="validating")

@@ -139,6 +139,7 @@ def check_own_cluster_put_back(view: Api, cluster: str) -> None:
             assert view.put(f"/{cluster}{CLUSTERS}/cluster/status", answer.body, kind=accept).json == before
 
 
+@pytest.mark.long
 def test_what_a_terminator_reads_it_can_put_back(site: Site) -> None:
     """The workspace's owner can, too, while the deletion waits for the terminator."""
     provider = offer_blobs(site.home)

@@ -254,6 +254,7 @@ async def test_a_write_that_is_planned_again_is_authorized_again(shop: Shop) -> 
         assert here.maps() == before, verb
 
 
+@pytest.mark.long
 async def test_so_is_one_whose_object_changed(shop: Shop) -> None:
     async for verb, here in shop.each({**UPDATES, **DELETES}):
         code, message = await here.send(ALL[verb], withdraw_and_change_objects)

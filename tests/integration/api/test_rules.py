@@ -163,6 +163,7 @@ def test_the_gateway_api_is_served_with_its_rules(
 # --- long evaluations ---
 
 
+@pytest.mark.long
 def test_the_most_expensive_rules_hold_up_nobody(api: Api) -> None:
     items = {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 400}
     # Of the expressions within the static cost limit, this one takes the most time for its cost.

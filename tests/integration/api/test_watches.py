@@ -103,6 +103,7 @@ def test_a_watch_ends_cleanly_after_its_time(api: Api) -> None:
         assert [(e.type, e.name) for e in events.rest()] == [("ADDED", "a")]
 
 
+@pytest.mark.long
 def test_a_bookmark_comes_only_to_who_asked_and_carries_a_revision(api: Api) -> None:
     since = create(api, "a")
     api.post(CONFIGMAPS, configmap("unseen"))

@@ -62,6 +62,7 @@ async def grant(shard: InsideShard, provider: str, consumer: str, state: str) ->
     await shard.loopback.create(target, body)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", ["Accepted", "Rejected"])
 async def test_what_is_interrupted_is_finished_after_a_restart(tmp_path: Path, state: str) -> None:
     async with shard_inside(tmp_path) as shard:

@@ -202,6 +202,7 @@ def test_kubectl_completes_exports_and_claims(bay: Bay, kubectl: Kubectl) -> Non
     assert completed("atoll", "export", "") == ["boats", ":4"]
 
 
+@pytest.mark.long
 def test_every_definition_of_real_projects_is_accepted_as_a_schema(kubectl: Kubectl, manifests: Path) -> None:
     kubectl.ok("create", "workspace", f"real-{secrets.token_hex(3)}", "--enter", "--type", "root:universal")
     text = "\n---\n".join(path.read_text() for path in definition_files(manifests))

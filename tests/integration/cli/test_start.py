@@ -48,6 +48,7 @@ def test_a_shard_goes_on_where_it_was_after_a_kill(tmp_path: Path) -> None:
         assert shard.stop() == 0
 
 
+@pytest.mark.long
 def test_a_second_start_on_the_same_directory_says_so_and_leaves(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         second = atoll(shard, "start", "--secure-port", "0", "--allow-any-filesystem", "true")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import decode
@@ -61,6 +63,7 @@ async def test_what_a_workspace_is_born_with_is_labelled_in_the_same_submit(tmp_
         assert len(accounts) == 2 and all(claimed(obj) == dict([pair]) for obj in accounts)
 
 
+@pytest.mark.long
 async def test_a_maintained_binding_does_not_come_back_in_a_workspace_that_goes(tmp_path: Path) -> None:
     async with shard_inside(tmp_path) as shard:
         await offered(shard, {"resource": "configmaps", "verbs": ["*"]}, defaultAPIBindingLifecycle="Maintain")

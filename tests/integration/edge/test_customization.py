@@ -94,6 +94,7 @@ def test_two_destinations_have_their_own_rendering_which_follows_locations_and_c
     eventually(lambda: is_projected(workload, "p"), "the condition")
 
 
+@pytest.mark.long
 def test_what_cannot_be_rendered_stays_as_it_was_and_is_told_with_its_line(
     workload: Api, mailboxes: dict[str, Api]
 ) -> None:

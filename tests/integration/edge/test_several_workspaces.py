@@ -153,6 +153,7 @@ def versions_of(box: Api) -> Any:
     return rows, config["metadata"]["annotations"].get("edge.kubestellar.io/versions", "")
 
 
+@pytest.mark.long
 def test_workspaces_that_serve_other_versions_agree_on_one_through_upgrades_and_rollbacks(
     workload: Api, other: Api, mailboxes: dict[str, Api], controllers: EdgeControllers
 ) -> None:

@@ -111,6 +111,7 @@ def test_controllers_that_die_are_started_again(shard: ShardProcess) -> None:
         api.close()
 
 
+@pytest.mark.long
 def test_administrators_by_certificate_read_the_metrics_of_the_controllers(shard: ShardProcess) -> None:
     file, client = shard.root / "edge" / PORT_FILE, administrator(CLIENTS, shard.root.parent)
 

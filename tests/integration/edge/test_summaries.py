@@ -77,6 +77,7 @@ def test_a_placed_object_has_counts_without_a_collector(harbour: Api, edges: dic
     harbour.delete(f"{PLACEMENTS}/counted")
 
 
+@pytest.mark.long
 def test_collectors_make_tables_of_what_comes_back(harbour: Api, edges: dict[str, Edge]) -> None:
     harbour.post(BOATS, boat("sailing", labels={"class": "a"}))
     place(harbour, "sailing", FLEET, only("sailing"))
@@ -166,6 +167,7 @@ def test_what_has_no_namespace_is_summarized_in_that_of_reports(harbour: Api, ed
     eventually(lambda: summaries(harbour, "north", "kubestellar-report") == [], "it is gone")
 
 
+@pytest.mark.long
 def test_what_a_syncer_says_of_a_namespace_is_in_its_summary(harbour: Api, edges: dict[str, Edge]) -> None:
     harbour.post("/api/v1/namespaces", {"metadata": {"name": "quay"}})
     place(harbour, "quay", {"env": "s-one"}, {"apiGroup": "", "resources": ["namespaces"], "objectNames": ["quay"]})

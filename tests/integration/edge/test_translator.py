@@ -182,6 +182,7 @@ def test_what_may_not_be_read_is_named_and_not_copied_and_the_rest_is(workload: 
     eventually(lambda: condition(workload, "narrow").get("message", "").endswith("translator in"), "the condition")
 
 
+@pytest.mark.long
 def test_what_a_mailbox_refuses_is_named_within_seconds_and_holds_nothing_up(
     workload: Api, mailboxes: dict[str, Api], controllers: EdgeControllers
 ) -> None:
@@ -217,6 +218,7 @@ def test_what_a_mailbox_refuses_is_named_within_seconds_and_holds_nothing_up(
     eventually(lambda: is_projected(workload, "some"), "the condition")
 
 
+@pytest.mark.long
 def test_what_an_edge_refuses_is_in_the_condition_of_the_placements_that_send_it(
     workload: Api, mailboxes: dict[str, Api]
 ) -> None:
@@ -255,6 +257,7 @@ def test_what_an_edge_refuses_is_in_the_condition_of_the_placements_that_send_it
     report(applied="0")
 
 
+@pytest.mark.long
 def test_the_state_of_an_only_copy_is_reported_for_as_long_as_it_is_wanted(
     controllers: EdgeControllers, workload: Api, mailboxes: dict[str, Api]
 ) -> None:

@@ -152,6 +152,7 @@ async def test_a_gateway_and_a_shard_more_are_a_reload_of_the_server(server: Ope
     await held.close()
 
 
+@pytest.mark.long
 async def test_a_gateway_whose_user_the_server_does_not_know_is_alive_and_not_ready(
     server: Operated, tmp_path: Path
 ) -> None:

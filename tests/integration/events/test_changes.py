@@ -140,6 +140,7 @@ async def test_a_deleted_store_makes_it_reread(tmp_path: Path) -> None:
     assert copy.gaps[0] in (Gap.STREAM, Gap.RESYNC, Gap.REWOUND)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [30, 99])
 async def test_a_flipped_bit_ends_in_the_truth(tmp_path: Path, number: int) -> None:
     log = ShardLog()

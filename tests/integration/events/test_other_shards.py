@@ -146,6 +146,7 @@ async def test_another_shard_alone_follows_what_is_here_of_an_identity_that_it_e
     assert await types(about) == set()
 
 
+@pytest.mark.long
 async def test_a_part_is_made_under_the_slot_that_the_subscriber_knows_and_says_where_it_begins(sea: Sea) -> None:
     await sea.say(said())
     await until(sea.makes_part)

@@ -293,6 +293,7 @@ async def test_subscriptions_outlive_the_process_and_consumers_the_server_loses_
     assert info["config"]["opt_start_seq"] == made["streams"][0]["begin"]["sequence"]
 
 
+@pytest.mark.long
 async def test_what_nobody_used_for_a_day_is_removed_with_its_row(kept: Kept) -> None:
     await kept.make("audit")
     (entry,) = kept.keeper.index

@@ -366,6 +366,7 @@ async def test_a_right_in_all_workspaces_and_a_definition_count_for_as_long_as_t
     await shard.until_absent(made["consumer"])
 
 
+@pytest.mark.long
 async def test_while_a_workspace_is_inactive_nothing_of_it_is_delivered(shard: SubscribedShard, workspace: Api) -> None:
     alice, master = shard.user("alice"), Api(shard.process, workspace.cluster, "shard-admin")
     give(workspace, "alice", WATCH, ENTER)

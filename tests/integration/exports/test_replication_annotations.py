@@ -224,6 +224,7 @@ async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: Inside
     assert made["metadata"]["annotations"][replication_level.DERIVED] == replication_level.REGION
 
 
+@pytest.mark.long
 async def test_an_export_without_a_level_gets_the_operators(tmp_path: Path) -> None:
     async with shard_inside(tmp_path, level=replication_level.REGION) as shard:
         cluster = await shard.workspace("narrow")

@@ -98,6 +98,7 @@ async def begins_and_stops(line: Line) -> None:
     await asyncio.Event().wait()
 
 
+@pytest.mark.long
 async def test_a_body_that_stalls_is_cut_and_never_taken_for_whole(tmp_path: Path) -> None:
     limits = BackendLimits(body_timeout_s=0.2)
     async with scripted(begins_and_stops) as backend, front(tmp_path, {"east": backend.url}, backends=limits) as proxy:

@@ -26,6 +26,7 @@ PROVIDER = {
 }
 
 
+@pytest.mark.long
 def test_a_manager_of_controller_runtime_serves_ten_consumers_of_an_export(workspace: Path) -> None:
     found = verified("provider", workspace)
     assert found.keys() == PROVIDER

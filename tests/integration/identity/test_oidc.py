@@ -180,6 +180,7 @@ def test_rbac_knows_the_users(root: Api, issuer: Issuer) -> None:
     assert (answer["authenticated"], answer["user"]["username"]) == (True, "oidc:carol")
 
 
+@pytest.mark.long
 def test_the_configuration_is_read_again_and_a_broken_one_changes_nothing(
     root: Api, issuer: Issuer, ruled: Issuer, config: Path
 ) -> None:

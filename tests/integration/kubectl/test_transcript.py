@@ -15,6 +15,8 @@ import yaml
 from harness.clients.kubectl import Kubectl
 from harness.clients.shell import Shell
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def shell(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Shell:

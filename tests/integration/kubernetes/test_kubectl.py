@@ -37,6 +37,7 @@ def test_a_deployment_lives_as_in_any_cluster(kubectl: Kubectl, tmp_path: Path) 
     assert "No resources found" in kubectl.run("get", "deployments").stderr
 
 
+@pytest.mark.long
 def test_what_is_applied_twice_is_unchanged(kubectl: Kubectl, tmp_path: Path) -> None:
     made = kubectl.ok("create", "deployment", "web", "--image=nginx:1", "--dry-run=client", "-o", "yaml")
     manifest = tmp_path / "web.yaml"

@@ -21,6 +21,7 @@ from atoll.machinery.process.private_files import Pair
 from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
 from harness.clients.put_back import check_put_back
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -221,7 +222,7 @@ def flags(authority: Pair, second: ShardProcess, tmp_path_factory: pytest.TempPa
     ]
 
 
-@pytest.fixture(scope="module", params=["alone", "with workers"])
+@pytest.fixture(scope="module", params=every(2, ["alone", "with workers"]))
 def scene(
     request: pytest.FixtureRequest, flags: list[str], echo: Echo, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
@@ -431,6 +432,7 @@ def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardP
     scene.home.at(f"{scene.home.cluster}:d:below").get(CONFIGMAPS, expect=403)
 
 
+@pytest.mark.long
 def test_an_address_that_must_not_be_called_is_not_called(
     second: ShardProcess, echo: Echo, tmp_path: Path, flags: list[str]
 ) -> None:

@@ -229,6 +229,7 @@ async def test_a_restored_shard_is_believed_though_it_counts_from_earlier(sea: A
     assert mark(reader).lineage != before
 
 
+@pytest.mark.long
 async def test_a_mark_older_than_the_tombstones_is_followed_by_reading_everything(
     sea: Archipelago, reader: Member
 ) -> None:
@@ -252,6 +253,7 @@ async def test_a_mark_older_than_the_tombstones_is_followed_by_reading_everythin
     await connection.close()
 
 
+@pytest.mark.long
 async def test_messages_again_late_and_out_of_order_end_in_what_stands(sea: Archipelago, reader: Member) -> None:
     """Copies of root's old messages arrive again after its newest."""
     root = sea.member("root")
@@ -287,6 +289,7 @@ async def test_a_follower_that_ends_anywhere_goes_on_where_its_store_is(sea: Arc
     await eventually(lambda: mark(reader).mark is not None)
 
 
+@pytest.mark.long
 async def test_damage_to_the_stream_is_healed_by_its_shard(sea: Archipelago, reader: Member) -> None:
     root = sea.member("root")
     assert root.publishing is not None

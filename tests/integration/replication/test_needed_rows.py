@@ -320,6 +320,7 @@ async def test_the_owner_of_a_cluster_that_a_request_names_is_found_and_followed
     assert await sought(west, innermost) == ""
 
 
+@pytest.mark.long
 async def test_a_shard_that_claims_a_sought_cluster_is_not_believed(
     sea: Archipelago, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +347,7 @@ def first_row_counts(resolver: OwnershipResolver, origin: str, cluster: str) -> 
         yield from resolver._decide(cluster, Owner(origin, 0))
 
 
+@pytest.mark.long
 async def test_no_cluster_is_said_to_have_no_owner_while_a_shard_was_not_read(sea: Archipelago) -> None:
     root, _, west = (sea.shard(name) for name in SITE)
     await root.announce("north")

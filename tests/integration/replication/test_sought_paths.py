@@ -118,6 +118,7 @@ async def test_paths_sought_earlier_are_followed_no_more_and_leave_nothing(
     assert [found(west, f"root:shop{number}") is not None for number in range(4)] == [False, False, True, True]
 
 
+@pytest.mark.long
 async def test_a_path_is_not_said_to_lead_nowhere_while_the_shard_that_knows_was_not_read(sea: Archipelago) -> None:
     root, west = sea.shard("root"), sea.shard("west")
     north = await root.schedule(ROOT, "place", "north")

@@ -66,6 +66,7 @@ async def grown(client: RawClient, pid: int | str, seen: list[Object]) -> int:
     return resident_bytes(pid) - before
 
 
+@pytest.mark.long
 async def test_a_shard_keeps_no_text_of_strangers(shard: ShardProcess) -> None:
     client = await RawClient.connect(urlsplit(shard.url).port or 0, shard.tls())
     assert await grown(client, shard.pid, []) < ALLOWED_BYTES

@@ -133,6 +133,7 @@ def trial(at: ServingProcess, others: str, paths: list[str]) -> None:
 SHORT = ["/metrics", "/api/v1/secrets", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/openapi/v2"]
 
 
+@pytest.mark.long
 def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> None:
     shard = site.shards["shard-1"]
     trial(shard, others, SHORT)
@@ -144,6 +145,7 @@ def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> 
     eventually(lambda: site.proxy.api(others, "").send("GET", "/api").code == 403, "the proxy reaches it again")
 
 
+@pytest.mark.long
 def test_the_trial_tells_of_the_proxy(site: Site, others: str, tmp_path: Path) -> None:
     trial(site.proxy, others, SHORT)
     code = (

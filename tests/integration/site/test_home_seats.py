@@ -81,6 +81,7 @@ def _home(person: Api) -> dict[str, object] | None:
     return dict(answer.json) if answer.code == 200 else None
 
 
+@pytest.mark.long
 def test_the_guard_of_the_seat_taken_out_of_a_proxy_is_missed(site: Site, tmp_path: Path) -> None:
     user = f"victim-{uuid.uuid4().hex[:8]}"
     with altered(site.proxy, tmp_path, FIRST_ROW_COUNTS):

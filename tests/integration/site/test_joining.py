@@ -94,6 +94,7 @@ def test_shards_register_themselves_with_their_urls_and_their_name(site: Site, m
         assert found[name]["metadata"]["labels"]["name"] == name
 
 
+@pytest.mark.long
 def test_a_shard_gives_signs_of_life_and_tells_what_it_holds(site: Site, master: Api) -> None:
     def beat(name: str) -> str:
         found = find((shard_object(master, name).get("status") or {}).get("conditions") or [], HEARTBEAT)

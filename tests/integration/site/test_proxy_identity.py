@@ -132,6 +132,7 @@ def test_no_header_makes_anybody_of_a_client(site: Site, made: str) -> None:
     trial_of_headers(site, made)
 
 
+@pytest.mark.long
 def test_the_trial_of_headers_tells(site: Site, made: str, tmp_path: Path) -> None:
     code = "import atoll.machinery.apiserver.forwarded_identity as s; s.belongs = lambda name, dropped: False"
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
@@ -150,6 +151,7 @@ def test_groups_of_power_do_not_come_through_the_proxy(site: Site) -> None:
     trial_of_groups(site)
 
 
+@pytest.mark.long
 def test_the_trial_of_groups_tells(site: Site, tmp_path: Path) -> None:
     code = "import atoll.frontproxy.authentication as i; i._matches = lambda group, listed: False"
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
@@ -234,6 +236,7 @@ def _headers(said: dict[str, str], accept: str = "", more: dict[str, str] | None
     return {**said, **(more or {})}
 
 
+@pytest.mark.long
 def test_a_watch_goes_on_when_the_assertion_it_began_with_is_over(site: Site, here: Api) -> None:
     """Directly at the shard, with an assertion that expires soon, so that the test does not wait half a minute."""
     cluster = cluster_of(here)

@@ -17,6 +17,7 @@ from harness.clients.kubectl import Kubectl
 from harness.oracles.audit_log import audit_events
 from harness.servers.processes import atoll, mode
 from harness.servers.shard_process import ShardProcess
+from harness.tiers import every
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -77,25 +78,32 @@ def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(t
 
 @pytest.mark.parametrize(
     ("flags", "environment", "said"),
-    [
-        (("--secure-prot", "1"), {}, "--secure-prot"),
-        (("--feature-gates", "Wings=true"), {}, "unrecognized feature gate: Wings"),
-        (("--feature-gates", "CacheAPIs=maybe"), {}, "invalid value of CacheAPIs=maybe"),
-        (("--secure-port", "http"), {}, "secure_port"),
-        (("--secure-port", "70000"), {}, "secure-port 70000 is not between 0 and 65535"),
-        (("--batteries-included", "admin,wings"), {}, "there is no battery 'wings', only workspace-types, admin, user"),
-        (("--batteries-included", "admin,+user"), {}, "give all names with + or -, or none"),
-        (("--batteries-included", "user"), {}, "user needs admin"),
-        (("--workers", "-1"), {}, "workers -1 is not between"),
-        (("--workers", "65"), {}, "workers 65 is not between"),
-        (("--workers", "some"), {}, "workers"),
-        (("--bind-address", "here"), {}, "bind-address 'here' is not an IP address"),
-        (("--shard-name", "Root.1"), {}, "shard-name 'Root.1' is not a DNS label"),
-        (("--log-level", "loud"), {}, "log-level 'loud' is none of"),
-        (("--root-directory", ""), {}, "root-directory must not be empty"),
-        ((), {"ATOLL_SECURE_PROT": "1"}, "ATOLL_SECURE_PROT"),
-        (("--config", "/nowhere/atoll.yaml"), {}, "/nowhere/atoll.yaml cannot be read"),
-    ],
+    every(
+        4,
+        [
+            (("--secure-prot", "1"), {}, "--secure-prot"),
+            (("--feature-gates", "Wings=true"), {}, "unrecognized feature gate: Wings"),
+            (("--feature-gates", "CacheAPIs=maybe"), {}, "invalid value of CacheAPIs=maybe"),
+            (("--secure-port", "http"), {}, "secure_port"),
+            (("--secure-port", "70000"), {}, "secure-port 70000 is not between 0 and 65535"),
+            (
+                ("--batteries-included", "admin,wings"),
+                {},
+                "there is no battery 'wings', only workspace-types, admin, user",
+            ),
+            (("--batteries-included", "admin,+user"), {}, "give all names with + or -, or none"),
+            (("--batteries-included", "user"), {}, "user needs admin"),
+            (("--workers", "-1"), {}, "workers -1 is not between"),
+            (("--workers", "65"), {}, "workers 65 is not between"),
+            (("--workers", "some"), {}, "workers"),
+            (("--bind-address", "here"), {}, "bind-address 'here' is not an IP address"),
+            (("--shard-name", "Root.1"), {}, "shard-name 'Root.1' is not a DNS label"),
+            (("--log-level", "loud"), {}, "log-level 'loud' is none of"),
+            (("--root-directory", ""), {}, "root-directory must not be empty"),
+            ((), {"ATOLL_SECURE_PROT": "1"}, "ATOLL_SECURE_PROT"),
+            (("--config", "/nowhere/atoll.yaml"), {}, "/nowhere/atoll.yaml cannot be read"),
+        ],
+    ),
 )
 def test_what_is_not_known_or_makes_no_sense_is_refused(
     tmp_path: Path, flags: tuple[str, ...], environment: dict[str, str], said: str
@@ -112,6 +120,7 @@ def test_an_unknown_key_of_the_file_is_refused(tmp_path: Path) -> None:
     assert (result.code, "unknown setting: key 'secure-prot'" in result.stderr) == (1, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", ["--token-auth-file", "--client-ca-file"])
 def test_a_credentials_file_that_is_none_is_refused_without_quoting_it(tmp_path: Path, setting: str) -> None:
     (tmp_path / "given").write_text("hush-this-is-secret\n")
@@ -130,6 +139,7 @@ def test_a_credentials_file_that_is_none_is_refused_without_quoting_it(tmp_path:
         assert not any(word in result.stderr for word in ("hush", "Traceback"))
 
 
+@pytest.mark.long
 def test_the_token_file_says_who_comes_in_with_which_groups(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('a-token,alice,u-1,"team-a, team-b"\n\nb-token,bob,u-2\n')

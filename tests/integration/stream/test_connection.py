@@ -19,6 +19,7 @@ def without_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_collection")
 @pytest.mark.parametrize("turns", [0, 10])
 async def test_cancelled_while_the_server_greets_it_closes_its_socket(turns: int) -> None:

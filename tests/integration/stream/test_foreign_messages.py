@@ -56,6 +56,7 @@ async def at_work(tmp_path: Path, log: ShardLog) -> AsyncIterator[tuple[NatsServ
         await connection.close()
 
 
+@pytest.mark.long
 async def test_no_forged_or_replayed_event_deposes_or_restarts_a_publisher(tmp_path: Path) -> None:
     log = ShardLog()
     async with at_work(tmp_path, log) as (nats, running, connection):
@@ -113,6 +114,7 @@ async def test_a_run_of_foreign_messages_does_not_have_the_log_published_again(t
         assert await held(nats, log) == [entry.revision for entry in log.entries]
 
 
+@pytest.mark.long
 async def test_events_reach_the_stream_among_a_thousand_foreign_messages_a_second(tmp_path: Path) -> None:
     log = ShardLog()
     async with at_work(tmp_path, log) as (nats, running, connection):

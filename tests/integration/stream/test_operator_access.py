@@ -181,6 +181,7 @@ async def test_it_creates_reads_acknowledges_and_deletes_its_own_consumer(operat
     assert operator.refusals == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "target",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.definitions import definition, differences
 from atoll.machinery.stream.events import Operation
@@ -38,6 +40,7 @@ async def test_every_change_is_in_the_stream_in_order(tmp_path: Path) -> None:
     assert events[10].payload == log.entries[10].value
 
 
+@pytest.mark.long
 async def test_an_object_of_three_mebibytes_travels_whole(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
@@ -121,6 +124,7 @@ async def test_a_stream_out_of_shape_is_brought_back(tmp_path: Path) -> None:
     assert info["state"]["messages"] == 2
 
 
+@pytest.mark.long
 async def test_the_changes_stream_is_resized_while_it_is_written_and_drops_the_oldest(tmp_path: Path) -> None:
     log, max_bytes = ShardLog(), 4 << 20
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:

@@ -103,6 +103,7 @@ async def test_a_publisher_stopped_anywhere_goes_on_where_the_stream_ends(tmp_pa
     assert controls(events) == []
 
 
+@pytest.mark.long
 async def test_a_deleted_store_is_refilled_behind_a_resync(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
@@ -137,6 +138,7 @@ async def test_a_purged_stream_is_not_starved_by_the_dedupe_window(tmp_path: Pat
     assert revisions(events) == [entry.revision for entry in log.entries]
 
 
+@pytest.mark.long
 async def test_an_older_copy_of_the_store_gets_what_it_lacks_although_the_cursor_is_ahead(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats:

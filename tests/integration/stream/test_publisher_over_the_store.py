@@ -102,6 +102,7 @@ async def test_the_state_stream_follows_the_stores_objects(tmp_path: Path, store
     assert held == {CLUSTER: Operation.ADDED, role: Operation.DELETED}
 
 
+@pytest.mark.long
 async def test_a_store_opened_again_goes_on_and_a_deleted_stream_is_filled_again(
     tmp_path: Path, options: StoreOptions
 ) -> None:

@@ -212,6 +212,7 @@ def test_a_server_below_the_floor_is_refused(version: str) -> None:
         check_version(version)
 
 
+@pytest.mark.long
 async def test_with_tls_a_client_checks_the_certificate(tmp_path: Path) -> None:
     ca = make_ca("nats-ca")
     pair = make_serving(ca, ["127.0.0.1"])

@@ -86,6 +86,7 @@ async def test_it_goes_on_from_its_mark_without_rereading(tmp_path: Path) -> Non
     assert (routes.gaps, routes.sweeps) == ([Gap.NEW], 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "gap"),
     [
@@ -133,6 +134,7 @@ async def test_a_crash_while_reading_all_reads_all_again(tmp_path: Path) -> None
     assert routes.gaps == [Gap.NEW, Gap.NEW]
 
 
+@pytest.mark.long
 async def test_nothing_is_swept_while_a_refill_is_open(tmp_path: Path) -> None:
     log, routes = ShardLog(), StateRows()
     routes.rows[cluster("c1")] = (1, b"{}", 0)

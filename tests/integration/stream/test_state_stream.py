@@ -114,6 +114,7 @@ class Busy(ShardLog):
         return super().standing(type, after, limit)
 
 
+@pytest.mark.long
 async def test_what_is_written_during_a_refill_comes_with_it_and_again_in_its_turn(tmp_path: Path) -> None:
     log = Busy()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
@@ -173,6 +174,7 @@ async def test_a_new_lineage_sweeps_what_the_lost_history_had_replicated(tmp_pat
     assert list(held) == [cluster("kept")]
 
 
+@pytest.mark.long
 async def test_a_flipped_bit_is_found_and_the_stream_refilled(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.client.client import Client
@@ -382,6 +383,7 @@ async def test_an_edge_sync_config_carries_objects_under_other_names(view: Mailb
         await until(lacks(edge, "lower", "default"), "it goes with the wish")
 
 
+@pytest.mark.long
 async def test_a_controller_that_changes_an_object_back_is_reported_and_holds_up_no_other(
     view: MailboxView, edge: Client, run: Run
 ) -> None:

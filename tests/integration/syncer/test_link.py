@@ -151,6 +151,7 @@ async def test_a_link_that_is_silent_is_left_and_what_changed_meanwhile_comes_wi
         assert (view.lists, link.passed > passed) == (lists, True)
 
 
+@pytest.mark.long
 async def test_of_many_changes_behind_a_cut_link_the_last_is_sent_alone_either_way(
     view: MailboxView, link: TcpRelay, run: Run, fleet: Fleet
 ) -> None:

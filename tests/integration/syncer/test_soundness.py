@@ -41,6 +41,7 @@ async def test_a_namespace_that_ends_and_what_waits_for_it(view: MailboxView, ed
         await until(reports(view), "nothing is left to report")
 
 
+@pytest.mark.long
 async def test_a_definition_whose_names_are_taken(view: MailboxView, edge: Client, run: Run) -> None:
     group = f"s{uuid.uuid4().hex[:8]}.example.com"
     mine, theirs = crd("cogs", group), crd("wheels", group)

@@ -40,6 +40,7 @@ def holds(view: MailboxView, name: str, data: dict[str, str] | None) -> Callable
     return look
 
 
+@pytest.mark.long
 async def test_copies_follow_their_objects_and_leave_what_did_not_come_up(
     view: MailboxView, edge: Client, run: Run, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_kubectl_takes_the_later_version_unless_told(kubectl: Here, provider: Ap
     assert kubectl.ok("get", OLD).splitlines()[0].split() == ["NAME", "AGE", "READY"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["client", "server"])
 def test_manifests_of_the_old_version_are_applied_again_and_again(
     kubectl: Here, provider: Api, tmp_path: Path, how: tuple[str, ...]

@@ -344,6 +344,7 @@ def test_an_open_watch_ends_with_the_binding(provider: Api, consumer: Api) -> No
         assert [event.type for event in events.rest() if event.type == "ADDED"] == []
 
 
+@pytest.mark.long
 def test_a_workspace_that_caches_is_deleted_like_any_other(provider: Api, consumer: Api) -> None:
     offer(provider)
     bind(consumer, provider.cluster, "plans")
@@ -356,6 +357,7 @@ def test_a_workspace_that_caches_is_deleted_like_any_other(provider: Api, consum
     consumer.get(PLANS, expect=500)
 
 
+@pytest.mark.long
 def test_what_a_virtual_object_owns_is_kept(provider: Api, consumer: Api) -> None:
     offer(provider)
     provider.post(PLANS, plan("gold"))
@@ -395,6 +397,7 @@ def test_nobody_gives_away_what_another_workspace_caches(provider: Api, consumer
     view(consumer, "*", "bob-token").get(PLANS, expect=403)
 
 
+@pytest.mark.long
 def test_a_slice_tells_what_it_lacks_and_where_its_endpoint_is(provider: Api, consumer: Api) -> None:
     provider.post(SLICES, slice_of())
     lacking = wait_condition(provider, f"{SLICES}/plans", "ResourceValid", "False", "ClusterCachedResourceNotFound")

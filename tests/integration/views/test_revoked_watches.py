@@ -15,6 +15,8 @@ from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
 from integration.views.test_apiexport import RBAC, ended, grant, view_of
 
+pytestmark = pytest.mark.long
+
 CIRCLES = schema("circles")
 HERE, EVERYWHERE = objects_path(CIRCLES), objects_path(CIRCLES, namespace="")
 #: Tasks that follow the log go on half a second after they are woken; watches served in the wake-up itself do not.

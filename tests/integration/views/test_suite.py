@@ -31,7 +31,7 @@ MAKERS: dict[str, Callable[[Api, OfThirdParty, OfSquads], Stand]] = {
 
 
 #: Those that the default run tries with all tests; it tries each with those that use `each_stand`.
-WHOLE = {"apiexport", "replication", "third party that is written"}
+WHOLE = {"apiexport", "third party that is written"}
 
 
 @pytest.fixture(params=only(WHOLE, MAKERS))

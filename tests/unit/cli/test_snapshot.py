@@ -16,6 +16,7 @@ from harness.clients.api import crd
 from harness.data.manifests import definition_files, documents
 
 
+@pytest.mark.long
 def test_what_is_printed_says_the_same_as_yaml_and_as_json(manifests: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in definition_files(manifests):
         printed_is_the_schema(path, capsys)

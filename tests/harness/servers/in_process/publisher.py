@@ -36,7 +36,7 @@ class Running:
         self.task = asyncio.ensure_future(self.publisher.run())
 
     async def drained(self) -> None:
-        assert await self.publisher.drain(20.0), f"still {self.publisher.lag()}"
+        assert await self.publisher.drain(60.0), f"still {self.publisher.lag()}"
 
     async def stop(self) -> None:
         self.task.cancel()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from atoll.machinery.egress.destinations import MAX_BYTES, Destinations
 
 
+@pytest.mark.long
 def test_what_is_kept_of_long_urls_is_bounded() -> None:
     destinations = Destinations()
     for number in range(40):

@@ -184,6 +184,7 @@ def test_every_beginning_of_a_body_is_an_object_or_an_error() -> None:
                 assert isinstance(decode(data[:size]), dict)
 
 
+@pytest.mark.long
 def test_a_flipped_byte_is_an_object_or_an_error() -> None:
     cases = msgspec.json.decode(GOLDEN.read_bytes(), type=list[dict[str, object]])
     for case in cases[::3]:

@@ -17,6 +17,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.long
 def test_texts_cannot_make_patterns_take_memory() -> None:
     """With RE2's default limit, each of these patterns keeps 3 MB."""
     text = "".join(random.Random(1).choices("ab", k=100_000))

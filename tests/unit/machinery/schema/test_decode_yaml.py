@@ -135,6 +135,7 @@ def test_a_bomb_is_refused_before_it_is_copied(monkeypatch: pytest.MonkeyPatch) 
     assert len(copied) < 100
 
 
+@pytest.mark.long
 def test_aliases_may_be_nearly_all_of_a_small_document_and_a_tenth_of_a_large_one() -> None:
     base = f"a: &a [{','.join(['1'] * 1000)}]\nb: ["
     assert len(value(f"{base}{','.join(['*a'] * 90)}]")["b"]) == 90
