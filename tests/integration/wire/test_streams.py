@@ -268,9 +268,9 @@ async def blocked_writer(serve: Serve, limits: Limits) -> tuple[Running, list[in
 
 
 async def quiet(counts: list[int]) -> int:
-    """Wait until nothing was added for a while."""
+    """Wait until something was added, and nothing more for a while."""
     before = -1
-    while len(counts) != before:
+    while not counts or len(counts) != before:
         before = len(counts)
         await asyncio.sleep(0.1)
     return before
