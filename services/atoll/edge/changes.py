@@ -82,6 +82,11 @@ class ChangeSource:
         silent = [f"{name}: {each.interruption}" for name, (each, _) in self._reading.items() if each.interruption]
         return f"changes are not read of {'; '.join(sorted(silent))}" if silent else None
 
+    @property
+    def interruption(self) -> str:
+        """Why NATS is not reached now; empty if it is, also while nothing is followed."""
+        return "changes are not read" if self._shards.behind_s else self.check() or ""
+
     async def run(self) -> None:
         """Read until cancelled. Raises what a handler raises."""
         try:

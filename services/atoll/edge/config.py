@@ -16,6 +16,7 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
 
     kubeconfig: str = ""
     mailbox_parent: str = ""
+    shared: bool = False
     nats_url: str = ""
     nats_credentials_file: str = ""
     edge_resources: tuple[str, ...] = ()
@@ -31,6 +32,7 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
             "kubeconfig": "kubeconfig that atoll edge-init wrote",
             "mailbox_parent": "workspace below which mailboxes are made, where the controller's account needs rights;"
             " empty: that of the service",
+            "shared": "share the work with other processes that have this setting; without it one works, others wait",
         },
         "Built in": {
             "edge_resources": "resources (plural.group) that every edge cluster has: their definitions are not copied",

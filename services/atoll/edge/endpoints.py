@@ -56,6 +56,10 @@ class Endpoints:
             for client in self._clients.values():
                 await client.close()
 
+    def served(self) -> list[Client]:
+        """The clients of the URLs that are there now."""
+        return [self._clients[url] for url in self._tasks]
+
     async def _apply(self, tasks: asyncio.TaskGroup) -> None:
         urls = {url for each in self._informer.objects.values() for url in self._urls(each)}
         gone = [self._tasks.pop(url) for url in self._tasks.keys() - urls]

@@ -76,6 +76,14 @@ class ExportView:
         is_whole = self.complete.is_set() and all(each.synced.is_set() for each in informers)
         return is_whole and cluster not in self._shard_clients
 
+    @property
+    def interruption(self) -> str:
+        """Why not everything is seen now; empty if it is. A shard whose URL is gone does not count."""
+        if not self.complete.is_set():
+            return "not everything was seen yet"
+        followed = (each for client in self._endpoints.served() for each in self._informers[client].values())
+        return next((each.interruption for each in followed if each.interruption), "")
+
     def _serve(self, client: Client) -> Coroutine[Any, Any, None]:
         if client not in self._informers:
             kinds = (BINDINGS, *self._kinds)

@@ -8,7 +8,7 @@ Invariant: nothing is written but a change of health and, every five minutes, th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import structlog
@@ -34,7 +34,8 @@ HEALTHY, TIME = "HeartbeatHealthy", "lastSyncerHeartbeatTime"
 class Heartbeats:
     """The controller. The key is the logical cluster of a mailbox.
 
-    `target_of` returns the SyncTarget of one, `client_of` a client of a workspace, `shard_of` that of its shard.
+    `target_of` returns the SyncTarget of one, `client_of` a client of a workspace, `shard_of` that of its shard, and
+    `keys` all of them.
     """
 
     name = "heartbeats"
@@ -44,7 +45,9 @@ class Heartbeats:
         client_of: Callable[[str], Client | None],
         target_of: Callable[[str], Object | None],
         shard_of: Callable[[str], Client | None],
+        keys: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self.keys = keys
         self._client_of, self._target_of, self._shard_of = client_of, target_of, shard_of
         self.queue: WorkQueue[str] = WorkQueue()
         self._informers: dict[Client, Informer] = {}

@@ -6,7 +6,7 @@ workspace waits. Invariant: a workspace is let go only after all of it was writt
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from atoll.edge.endpoints import Endpoints
@@ -52,6 +52,10 @@ class Initializer:
                 self.queue.add(cluster)
 
         return Informer(view, _CLUSTERS, changed).run()
+
+    def keys(self) -> Collection[str]:
+        """The workspaces that wait."""
+        return self._waiting.keys()
 
     async def reconcile(self, cluster: str) -> Requeue:
         """Write the content, then take the initializer off."""

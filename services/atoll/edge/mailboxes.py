@@ -62,19 +62,19 @@ class Mailboxes:
         self._bindings = MailboxBindings(client, bindings)
         self._follow: Follow | None = None
         self.queue: WorkQueue[str] = WorkQueue()
-        self.heartbeats = Heartbeats(self._client_of, self._target_in, self._shard_of)
+        #: Logical cluster -> name of the mailbox.
+        self._clusters: dict[str, str] = {}
+        self.heartbeats = Heartbeats(self._client_of, self._target_in, self._shard_of, self._clusters.keys)
         self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow)
         self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed)
         self._targets: dict[str, Object] = {}
         self._workspaces: dict[str, Object] = {}
         self._configured: set[str] = set()
-        #: Logical cluster -> name of the mailbox.
-        self._clusters: dict[str, str] = {}
 
     @property
-    def targets(self) -> Collection[Object]:
-        """All SyncTargets."""
-        return self._targets.values()
+    def targets(self) -> Mapping[str, Object]:
+        """All SyncTargets, by the names of their mailboxes."""
+        return self._targets
 
     def _changed(self, kind: Resource, old: Object | None, new: Object | None) -> None:
         cluster, _, name = key_of(new or old or {})
@@ -159,6 +159,10 @@ class Mailboxes:
         """Wait until everything that a decision needs was seen."""
         await self.view.complete.wait()
         await self.workspaces.synced.wait()
+
+    def keys(self) -> Collection[str]:
+        """All mailboxes that are, or should be."""
+        return self._targets.keys() | self._workspaces.keys()
 
     async def reconcile(self, name: str) -> Requeue:
         """Create, fill or delete a mailbox."""

@@ -1,7 +1,7 @@
 """`atoll edge-controllers`: serves health, starts the controllers with an account each, stops on SIGTERM.
 
-Invariants: of several processes the holder of the service's Lease works, and the others wait; a controller reconciles
-nothing before it has seen everything that its decisions need.
+Invariants: of several processes the holder of the service's Lease works, and the others wait, or all share the work as
+its members; a controller reconciles nothing before it has seen everything that its decisions need.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import secrets
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.edge.changes import ChangeSource
 from atoll.edge.config import EdgeControllersConfig
+from atoll.edge.duty import Duty, LoneDuty, SharedDuty
 from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.initializer import Initializer
 from atoll.edge.mailboxes import Mailboxes
@@ -36,11 +38,10 @@ from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.apiserver.serving.health_server import HealthServer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
-from atoll.machinery.client.lease import Lease, Timing
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import logged
-from atoll.machinery.control.worker import work
+from atoll.machinery.control.worker import Reconcile, work
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.file_watch import renew_server
 from atoll.machinery.process.freed_memory import return_freed_memory
@@ -60,8 +61,6 @@ log = structlog.get_logger()
 SERVING = "edge-controllers"
 DRAIN_S = 10.0
 WORKERS = 4
-#: In the workspace of the service.
-LEASE, LEASE_TIMING = "edge-controllers", Timing(30.0, 10.0)
 
 
 class Controller(Protocol):
@@ -87,9 +86,18 @@ async def start(config: EdgeControllersConfig) -> None:
     async with AsyncExitStack() as stack:
         store = EdgeStore(root / "store", allow_any_filesystem=config.allow_any_filesystem)
         stack.callback(store.close)
+        own = await stack.enter_async_context(Client(kubeconfig.target(Mailboxes.name), manager=Mailboxes.name))
+        duty: Duty = (SharedDuty if config.shared else LoneDuty)(own, _identity(root))
+        process = _Process(config, root)
+        split, whole = duty.fences
         first, second, third, fourth = [
-            await stack.enter_async_context(Client(kubeconfig.target(name), manager=name))
-            for name in (Mailboxes.name, WhereResolver.name, PlacementTranslator.name, StatusSummarizer.name)
+            await stack.enter_async_context(Client(replace(kubeconfig.target(name), fence=fence), manager=name))
+            for name, fence in (
+                (Mailboxes.name, split),
+                (WhereResolver.name, split),
+                (PlacementTranslator.name, whole),
+                (StatusSummarizer.name, whole),
+            )
         ]
         home = first.target.workspace
         parent = config.mailbox_parent or home
@@ -99,9 +107,8 @@ async def start(config: EdgeControllersConfig) -> None:
         summarizer = StatusSummarizer(fourth, export, translator.placed)
         translator.observer = summarizer
         initializers = [Initializer(first, kind) for kind in service().grants]
-        process = _Process(config, root, first)
         translator.register(process.registry)
-        TargetMetrics(lambda: mailboxes.targets, process.registry)
+        TargetMetrics(lambda: duty.own(mailboxes.name, mailboxes.targets), process.registry)
         source = process.changes(store)
         if source is not None:
             mailboxes.start(source.follow)
@@ -111,39 +118,46 @@ async def start(config: EdgeControllersConfig) -> None:
                 mailboxes.view.run(),
                 mailboxes.workspaces.run(),
                 resolver.view.run(),
-                *translator.watches(),
-                *summarizer.watches(),
-                translator.start(source.follow if source is not None else None),
                 *([source.run()] if source is not None else []),
                 *(each.run() for each in initializers),
             ]
 
-        controllers: list[Controller] = [
-            mailboxes,
-            mailboxes.heartbeats,
-            resolver,
-            *translator.controllers,
-            *summarizer.controllers,
-            *initializers,
-        ]
-        await process.run(controllers, watches)
+        def watches_of_whole() -> list[Coroutine[Any, Any, None]]:
+            follow = source.follow if source is not None else None
+            return [*translator.watches(), *summarizer.watches(), translator.start(follow)]
+
+        duty.needs((mailboxes.view, resolver.view, mailboxes.workspaces, *([source] if source is not None else [])))
+        await process.run(
+            duty,
+            _Part(duty.split_begun, (mailboxes, mailboxes.heartbeats, resolver, *initializers), watches, duty.share),
+            _Part(
+                duty.whole_begun,
+                (*translator.controllers, *summarizer.controllers),
+                watches_of_whole,
+                lambda controller, reconcile: reconcile,
+            ),
+        )
 
 
-class LeaseLost(Exception):
-    """Another process took the Lease over, as this one had not renewed it for too long."""
+class _Part(NamedTuple):
+    """Controllers, and what they watch; both begin with an event. `share` restricts their reconciles."""
+
+    begun: asyncio.Event
+    controllers: Sequence[Controller]
+    watches: Callable[[], list[Coroutine[Any, Any, None]]]
+    share: Callable[[Any, Reconcile[Any]], Reconcile[Any]]
 
 
 class _Process:
-    def __init__(self, config: EdgeControllersConfig, root: Path, client: Client) -> None:
+    def __init__(self, config: EdgeControllersConfig, root: Path) -> None:
         self._config, self._root = config, root
         self._life = Lifetime()
-        self._taken = asyncio.Event()
-        self._lease = Lease(client, LEASE, _identity(root), LEASE_TIMING, self._taken.set)
-        self._lease.lost = self._lost
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._metrics = ControllerMetrics(self.registry)
-        self._waiting: set[str] = set()
+        self._parts: Sequence[_Part] = ()
+        self._failure: Callable[[], str] = lambda: ""
+        self._synced: set[str] = set()
         self._checks: dict[str, Check] = {"controllers": self._check}
 
     def changes(self, store: EdgeStore) -> ChangeSource | None:
@@ -156,17 +170,17 @@ class _Process:
         self._checks["changes"] = Notice(source.check)
         return source
 
-    async def run(self, controllers: list[Controller], watches: Callable[[], list[Coroutine[Any, Any, None]]]) -> None:
+    async def run(self, duty: Duty, *parts: _Part) -> None:
         """Serve and work until stopped."""
+        self._parts, self._failure = parts, duty.failure
         self._life.stop_on_signals()
         config = self._config
-        self._waiting.update(each.name for each in controllers)
         server = Server(HealthServer(self.registry, self._checks), Limits(), self._tls())
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, self._root)
         self._life.run_in_background(
-            self._lease.run(),
-            self._work(controllers, watches),
+            duty.run(),
+            *map(self._work, parts),
             renew_server(config.tls_cert_file, config.tls_private_key_file, config.client_ca_file, server.use),
             return_freed_memory(),
         )
@@ -177,34 +191,32 @@ class _Process:
         await server.drain(DRAIN_S)
         await self._life.close()
         with contextlib.suppress(ApiError, ClientError, TimeoutError, OSError):
-            await self._lease.release()
+            await duty.release()
         self._life.check()
 
-    async def _work(
-        self, controllers: list[Controller], watches: Callable[[], list[Coroutine[Any, Any, None]]]
-    ) -> None:
-        """Begin once no other process works."""
-        await self._taken.wait()
-        self._life.run_in_background(*watches(), *(self._control(each) for each in controllers))
+    async def _work(self, part: _Part) -> None:
+        """Begin a part once this process has it."""
+        await part.begun.wait()
+        self._life.run_in_background(*part.watches(), *(self._control(each, part) for each in part.controllers))
 
-    def _lost(self) -> None:
-        raise LeaseLost(f"{self._lease.holder} took the Lease {LEASE}")
-
-    async def _control(self, controller: Controller) -> None:
+    async def _control(self, controller: Controller, part: _Part) -> None:
         """Run the workers of a controller, once it has seen everything."""
         await controller.synced()
-        self._waiting.discard(controller.name)
+        self._synced.add(controller.name)
         observer = self._metrics.observer(controller.name, controller.queue)
         # Most heartbeats find nothing to do, and what they change they log.
         is_quiet = controller.name == Heartbeats.name
-        reconcile = controller.reconcile if is_quiet else logged(controller.name, controller.reconcile)
+        own = controller.reconcile if is_quiet else logged(controller.name, controller.reconcile)
+        reconcile = part.share(controller, own)
         for _ in range(WORKERS):
             self._life.run_in_background(work(controller.name, controller.queue, reconcile, observer))
 
     def _check(self) -> str | None:
-        if not self._taken.is_set():
-            return self._lease.failure or f"{self._lease.holder} has the Lease {LEASE} and works"
-        return f"waiting for the objects of {', '.join(sorted(self._waiting))}" if self._waiting else None
+        if failure := self._failure():
+            return failure
+        begun = (each.name for part in self._parts if part.begun.is_set() for each in part.controllers)
+        waiting = sorted({*begun} - self._synced)
+        return f"waiting for the objects of {', '.join(waiting)}" if waiting else None
 
     def _tls(self) -> ssl.SSLContext:
         config = self._config

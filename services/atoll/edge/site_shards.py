@@ -44,6 +44,11 @@ class SiteShards:
         """Follow until cancelled."""
         await self._consumer.run()
 
+    @property
+    def behind_s(self) -> float:
+        """For how many seconds NATS may have had changes that are not read."""
+        return self._consumer.behind_s
+
     def mark(self) -> StateMark | None:
         """Nothing is kept: the few Shards are read at each connection."""
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -126,6 +126,10 @@ class WhereResolver:
             self.queue.add(WhereKey(PLACEMENTS, cluster, name))
 
     # --- reconcile
+
+    def keys(self) -> Collection[WhereKey]:
+        """All placements and Locations."""
+        return self._objects.keys()
 
     async def reconcile(self, key: WhereKey) -> Requeue:
         """Write slices and status of a placement, or the status of a Location."""

@@ -1,8 +1,8 @@
 """The edge service of `atoll start --edge`: `atoll edge-init` until it succeeds, then `atoll edge-controllers`.
 
-A single shard and a site run one each, beside their other processes and after them. Both processes are loaded while
-the servers start. Invariants: a second start changes nothing, as `edge-init` writes what differs alone; the controllers
-have no administrator's credential.
+A single shard and a site run them beside their other processes and after them; several processes of the controllers
+share the work. All are loaded while the servers start. Invariants: a second start changes nothing, as `edge-init`
+writes what differs alone; the controllers have no administrator's credential.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from atoll.standalone.site.supervisor import ProcessSupervisor
 
 log = structlog.get_logger()
 
-#: The NATS user of the controllers.
-EDGE_USER = "edge-0"
 #: The administrator's context in admin.kubeconfig, whatever the current one is.
 CONTEXT = "root"
 INIT, CONTROLLERS = "edge-init", "edge-controllers"
@@ -32,13 +30,19 @@ BACKOFF = Backoff(0.2, 30.0, least=1.0)
 
 
 class EdgeFiles(NamedTuple):
-    """What the service needs: the administrator's kubeconfig, its own directory, and access to NATS once that runs."""
+    """What the service needs: the administrator's kubeconfig, its own directory, and access to NATS once that runs; a
+    credential for each process of the controllers."""
 
     kubeconfig: Path
     directory: Path
     nats_url: Callable[[], Awaitable[str]]
-    nats_credentials: Path
+    nats_credentials: tuple[Path, ...]
     settings: tuple[str, ...]
+
+
+def edge_users(processes: int) -> tuple[str, ...]:
+    """The NATS users of the controllers, one for each process."""
+    return tuple(f"edge-{number}" for number in range(processes))
 
 
 def passed_on(config: ShardConfig, serving: tuple[Path, Path], client_ca: str = "") -> tuple[str, ...]:
@@ -63,16 +67,19 @@ def init_process(files: EdgeFiles) -> ProcessSpec:
     return ProcessSpec(INIT, (INIT, *arguments), "")
 
 
-def controllers_process(files: EdgeFiles, nats_url: str) -> ProcessSpec:
-    """The process of the controllers."""
+def controllers_process(files: EdgeFiles, nats_url: str, number: int = 0) -> ProcessSpec:
+    """One process of the controllers."""
     flags = {
         "kubeconfig": _own_kubeconfig(files),
-        "directory": files.directory,
+        "directory": files.directory / str(number) if number else files.directory,
         "nats-url": nats_url,
-        "nats-credentials-file": files.nats_credentials,
+        "nats-credentials-file": files.nats_credentials[number],
     }
-    arguments = (f"--{name}={value}" for name, value in flags.items())
-    return ProcessSpec(CONTROLLERS, (CONTROLLERS, *arguments, *files.settings), "")
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    if len(files.nats_credentials) > 1:
+        arguments.append("--shared=true")
+    name = f"{CONTROLLERS}-{number}" if number else CONTROLLERS
+    return ProcessSpec(name, (CONTROLLERS, *arguments, *files.settings), "")
 
 
 def _own_kubeconfig(files: EdgeFiles) -> Path:
@@ -80,16 +87,17 @@ def _own_kubeconfig(files: EdgeFiles) -> Path:
 
 
 class EdgeService:
-    """The running service. `stop` it before the servers that it uses."""
+    """The running service, with a number of processes of the controllers. `stop` it before the servers that it uses."""
 
-    def __init__(self) -> None:
-        self._init, self._held = HeldProcess(INIT), HeldProcess(CONTROLLERS)
-        self._controllers: ProcessSupervisor | None = None
+    def __init__(self, processes: int = 1) -> None:
+        self._init, self._held = HeldProcess(INIT), [HeldProcess(CONTROLLERS) for _ in range(processes)]
+        self.processes = processes
+        self._controllers: list[ProcessSupervisor] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def load(self) -> None:
-        """Start both processes in the background; they wait for `start`."""
-        self._tasks += [asyncio.create_task(each.load()) for each in (self._init, self._held)]
+        """Start the processes in the background; they wait for `start`."""
+        self._tasks += [asyncio.create_task(each.load()) for each in (self._init, *self._held)]
 
     def start(self, files: EdgeFiles) -> None:
         """Start in the background, once the server is ready. Nothing waits for it."""
@@ -105,14 +113,16 @@ class EdgeService:
             await asyncio.sleep(delay_s)
             failures += 1
         # It was written, so the controllers can start: they are started again however often they end.
-        self._controllers = ProcessSupervisor(controllers_process(files, await files.nats_url()), self._held)
-        self._controllers.mark_ready()
-        self._controllers.start()
+        url = await files.nats_url()
+        for number, held in enumerate(self._held):
+            supervisor = ProcessSupervisor(controllers_process(files, url, number), held)
+            self._controllers.append(supervisor)
+            supervisor.mark_ready()
+            supervisor.start()
 
     async def stop(self) -> None:
-        """Stop both processes; return when they are gone. Harmless when repeated."""
+        """Stop all processes; return when they are gone. Harmless when repeated."""
         for each in self._tasks:
             await stop(each)
-        if self._controllers is not None:
-            await self._controllers.stop()
-        await asyncio.gather(self._init.end(), self._held.end())
+        await asyncio.gather(*(each.stop() for each in self._controllers))
+        await asyncio.gather(*(each.end() for each in (self._init, *self._held)))

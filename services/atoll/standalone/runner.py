@@ -46,7 +46,7 @@ from atoll.shard.store_metrics import StoreMetrics
 from atoll.shard.subscriptions.other_parts import OtherParts
 from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, EmbeddedUsers, require_keys
-from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
+from atoll.standalone.edge_service import EdgeFiles, EdgeService, edge_users, passed_on
 from atoll.standalone.event_gateway import EmbeddedGateway
 from atoll.standalone.key_rotation import reseal_on_change
 from atoll.standalone.listener import Listener
@@ -104,8 +104,8 @@ def _upgrade(config: ShardConfig) -> None:
         log.warning("store upgraded", earlier_format=done.format, backup=str(done.backup), way_back=back)
 
 
-async def start(config: ShardConfig, *, edge: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, with the edge service if asked for.
+async def start(config: ShardConfig, *, edge: int = 0) -> None:
+    """Run until SIGTERM or SIGINT, with the edge service if `edge` processes of its controllers are asked for.
 
     Raises the errors of `prepare` before serving; KubeconfigError, OtherRoot and CredentialFileRefused for the settings
     of a shard that joins; BackgroundWorkFailed.
@@ -115,7 +115,7 @@ async def start(config: ShardConfig, *, edge: bool = False) -> None:
     if config.external_hostname:
         log.warning("setting has no effect", setting="external-hostname", instead="shard-external-url")
     store = prepare(config)
-    service = EdgeService() if edge else None
+    service = EdgeService(edge) if edge else None
     try:
         if service is not None:
             service.load()
@@ -228,10 +228,14 @@ class ShardRunner:
         if self._config.nats_url:
             return None
         shard = self._config.shard_name
-        readers = {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge is not None else {}
+        readers = {each: changes_permissions(each, [shard], shard) for each in self._edge_users}
         tokens = EventTokens(credentials.keys.verifying, service_account_keys.issuers(self._config).names)
         tls = nats_listener.tls_files(self._config, self._root)
         return EmbeddedUsers(readers, EmbeddedGateway(self._config, tls, tokens, registry), tls)
+
+    @property
+    def _edge_users(self) -> tuple[str, ...]:
+        return edge_users(self._edge.processes) if self._edge is not None else ()
 
     def _edge_files(self, stream: ChangeStream) -> EdgeFiles:
         root = self._root.absolute()
@@ -239,7 +243,7 @@ class ShardRunner:
             self._config.kubeconfig_file.absolute(),
             root / "edge",
             stream.address,
-            credential_path(root, EDGE_USER),
+            tuple(credential_path(root, each) for each in self._edge_users),
             passed_on(self._config, serving_files(self._config)),
         )
 

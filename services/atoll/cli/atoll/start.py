@@ -51,7 +51,9 @@ def start(arguments: Sequence[str]) -> int:
         return fail(str(error))
     if only_print:
         return runner.print_settings(config)
-    return _serve(config, site.start(config) if config.shards else alone.start(config.shard, edge=config.edge))
+    return _serve(
+        config, site.start(config) if config.shards else alone.start(config.shard, edge=config.edge_processes)
+    )
 
 
 def shard(arguments: Sequence[str]) -> int:

@@ -18,8 +18,10 @@ import msgspec
 
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
 from atoll.machinery.client.resource import Resource, WatchEvent
+from atoll.machinery.client.target import Fenced
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import ApiError, from_status
+from atoll.machinery.meta.wellknown import FENCE_HEADER, FENCED_CODE
 from atoll.machinery.wire.client import BadResponse, ClientResponse, ClientStream, HttpClient, Origin
 from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.pending_response import ClientLimits
@@ -148,10 +150,17 @@ class Client:
         self, method: str, target: str, headers: Headers, body: bytes, *, is_long: bool = False
     ) -> ClientResponse:
         ask = self._read if is_long else self._http.request
+        fence = self.target.fence if method != "GET" else None
         for attempt in range(self._retries + 1):
-            response = await ask(method, target, headers, body)
+            token = ((FENCE_HEADER, str(fence.token())),) if fence is not None else ()
+            response = await ask(method, target, (*headers, *token), body)
             if response.status < 300:
                 return response
+            if fence is not None and response.status == FENCED_CODE:
+                await fence.refused()
+                if attempt == self._retries:
+                    raise Fenced("newer fencing tokens were used each time")
+                continue
             delay_s = _come_back_s(response)
             if delay_s is None or attempt == self._retries:
                 break

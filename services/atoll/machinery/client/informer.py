@@ -51,6 +51,8 @@ class Informer:
         self._handler, self._options = handler, options
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
+        #: Why nothing is watched now; empty while something is.
+        self.interruption = "not begun"
         self._revision = ""
         #: Keys received since the state began to arrive; None once it is complete.
         self._seen: set[Key] | None = None
@@ -69,6 +71,7 @@ class Informer:
                 wait_s, reason = float(error.details.retry_after_s), error.message
             except (ClientError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
+            self.interruption = reason
             delay_s = min(max(wait_s, BACKOFF.delay_s(self._failures)), MAX_DELAY_S)
             self._failures += 1
             log.info("watch interrupted", resource=self._resource.plural, reason=reason, again_s=round(delay_s, 3))
@@ -83,6 +86,7 @@ class Informer:
             options |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             self._seen = set()
         async with self._client.watch(self._resource, **options) as events:
+            self.interruption = ""
             async for event in events:
                 self._failures = 0
                 self._take(event)

@@ -11,13 +11,14 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.pending_response import ClientError
 
 CLUSTERS = "/clusters/"
 _UNSUPPORTED_OF_USER = ("exec", "auth-provider", "username", "password")
@@ -53,6 +54,20 @@ class Entry(NamedTuple):
         return self.file(key) if self.value.get(key) else b""
 
 
+class Fenced(ClientError):
+    """A write that another process of the same account has to make. It was not done."""
+
+
+class Fence(Protocol):
+    """The fencing tokens of a client's writes."""
+
+    def token(self) -> int:
+        """Return the token of a write that is sent now. Raises Fenced."""
+
+    async def refused(self) -> None:
+        """The server knows a newer token: return once that is looked for."""
+
+
 class Target(msgspec.Struct, frozen=True):
     """An API server with the credentials of one user. `path` is the URL's; `tls` None means plain text."""
 
@@ -62,6 +77,7 @@ class Target(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None
     headers: Headers = ()
     server_name: str = ""
+    fence: Fence | None = None
 
     @property
     def base_url(self) -> str:

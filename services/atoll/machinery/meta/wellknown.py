@@ -62,3 +62,7 @@ SINGLETON = "cluster"
 
 TENANCY_GROUP, CORE_GROUP, APIS_GROUP = "tenancy.kcp.io", "core.kcp.io", "apis.kcp.io"
 RBAC_GROUP = "rbac.authorization.k8s.io"
+
+#: Header of a write: nothing is written if the same account wrote with a higher number on this shard, and code 412 says
+#: so.
+FENCE_HEADER, FENCED_CODE = "atoll-fencing-token", 412

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.limits import Limit, TotalObjects, WithinLimits
 
 
@@ -162,7 +163,7 @@ class ClusterEmpty(msgspec.Struct, frozen=True, tag=True):
     but: int = 0
 
 
-Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty | WithinLimits
+Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty | WithinLimits | FencingToken
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -464,9 +465,8 @@ class Store(Protocol):
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         """Apply all or nothing, in order, each key at most once. Return when durable.
 
-        Return one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix;
-        replicas, sweeps, routes and marks document theirs. Raise one of the six errors; then nothing of this submit was
-        done. Cancelling the caller does not undo a queued submit."""
+        Return one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix; others
+        document theirs. Raise one of the six errors; then nothing was done. Cancelling undoes no queued submit."""
 
     def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
         """Return the future of a `submit`. Raise StoreClosed at once, and ValueError for a repeated key."""

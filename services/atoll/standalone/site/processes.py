@@ -83,6 +83,7 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
 
     shards: int = 0
     edge: bool = False
+    edge_replicas: int = 1
 
     SUMMARY: ClassVar[str] = "Run a shard with an embedded NATS server, or with --shards a sharded deployment."
     COMMON: ClassVar[Collection[str]] = (
@@ -102,9 +103,15 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
         "Sharded deployment": {
             "shards": "run this number of shards and a front proxy on this machine; 0: one shard without a proxy",
             "edge": "run the edge service in root:espw: workloads for edge clusters, and its controllers",
+            "edge_replicas": "processes of the edge service's controllers, which share the work",
             **ShardConfig.SUBJECTS["Sharded deployment"],
         },
     }
+
+    @property
+    def edge_processes(self) -> int:
+        """Processes of the controllers of the edge service; 0 without the service."""
+        return self.edge_replicas if self.edge else 0
 
     @property
     def shard(self) -> ShardConfig:

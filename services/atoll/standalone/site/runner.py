@@ -32,7 +32,7 @@ from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
 from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE
-from atoll.standalone.edge_service import CONTROLLERS, EDGE_USER, EdgeFiles, EdgeService, passed_on
+from atoll.standalone.edge_service import CONTROLLERS, EdgeFiles, EdgeService, edge_users, passed_on
 from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.layout import GATEWAY, NATS, PROXY, Layout, Ports, Site, SiteError
@@ -42,11 +42,15 @@ from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
 
 log = structlog.get_logger()
 
+MAX_EDGE_REPLICAS = 16
+
 
 def check(config: StartConfig) -> None:
     """Raise SiteError for settings that cannot be combined with `--shards`."""
     if not 0 <= config.shards <= layout.MAX_SHARDS:
         raise SiteError(f"shards {config.shards} is not between 0 and {layout.MAX_SHARDS}")
+    if not 1 <= config.edge_replicas <= MAX_EDGE_REPLICAS:
+        raise SiteError(f"edge-replicas {config.edge_replicas} is not between 1 and {MAX_EDGE_REPLICAS}")
     if config.edge and ADMIN not in config.batteries:
         raise SiteError("--edge needs the administrators of the battery admin, who write the edge service")
     if config.edge and config.nats_url:
@@ -70,8 +74,8 @@ async def start(config: StartConfig) -> None:
         try:
             site = plan(files, config, ports)
             shard = msgspec.structs.replace(config.shard, workers=worker_count.resolve(config.workers, config.shards))
-            users = prepare(files, site, shard, (EDGE_USER,) if config.edge else ())
-            edge = _edge_files(files, site, shard) if config.edge else None
+            users = prepare(files, site, shard, edge_users(config.edge_processes))
+            edge = _edge_files(files, site, shard, config.edge_processes) if config.edge else None
             await SiteRunner(files, site, shard, began).run(users, edge)
         finally:
             ports.close()
@@ -112,7 +116,7 @@ def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] 
     return [*users, operator, *gateway_users(files.pki, [GATEWAY], reach)]
 
 
-def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
+def _edge_files(files: Layout, site: Site, config: ShardConfig, count: int) -> EdgeFiles:
     async def nats_url() -> str:
         return nats_listener.nats_url(config, site.ports[NATS])
 
@@ -121,7 +125,7 @@ def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
         files.root / kubeconfig.FILE_NAME,
         files.root / "edge",
         nats_url,
-        files.credential(EDGE_USER),
+        tuple(map(files.credential, edge_users(count))),
         passed_on(config, serving, str(files.certificate(credentials.CLIENT_CA))),
     )
 
@@ -150,7 +154,7 @@ class SiteRunner:
     async def run(self, users: Sequence[NatsUser], edge: EdgeFiles | None = None) -> None:
         """Run until stopped, with the edge service if there are files for it."""
         self._life.stop_on_signals()
-        service = EdgeService()
+        service = EdgeService(len(edge.nats_credentials) if edge is not None else 0)
         specs = processes.process_specs(self._files, self._site, self._config)
         gateway = processes.gateway_spec(self._files, self._site, self._config)
         async with EmbeddedServer(nats_options(self._files, self._site, self._config, users)):

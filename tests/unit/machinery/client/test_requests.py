@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.client.target import Fenced
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Details, Expired, NotFound, TooManyRequests
 from atoll.machinery.process import pki
@@ -211,3 +213,38 @@ async def test_a_server_of_another_authority_is_not_talked_to(api: CannedApi, tm
     async with Client.from_kubeconfig(str(file)) as client:
         with pytest.raises(Unreachable, match="certificate verify failed"):
             await client.raw("GET", "/api")
+
+
+class Tokens:
+    """A fence whose token is newer after each refusal."""
+
+    def __init__(self) -> None:
+        self.number, self.is_own = 5, True
+
+    def token(self) -> int:
+        if not self.is_own:
+            raise Fenced("another process has it")
+        return self.number
+
+    async def refused(self) -> None:
+        self.number += 1
+
+
+async def test_writes_have_the_token_of_their_fence_and_reads_none(api: CannedApi, client: Client) -> None:
+    fence = Tokens()
+    fenced = Client(replace(client.target, fence=fence), "root:a", retries=1)
+    at = AT.replace("root", "root:a")
+    api.on(f"GET {at}/a", thing("a", 1))
+    api.on(f"PUT {at}/a", ApiError("newer", code=412, reason=""), thing("a", 2))
+    api.on(f"DELETE {at}/a", ApiError("newer", code=412, reason=""))
+    async with fenced:
+        await fenced.get(CONFIGMAPS, "a", "default")
+        await fenced.update(CONFIGMAPS, named("a"))
+        with pytest.raises(Fenced):
+            await fenced.cluster("root:a").delete(CONFIGMAPS, "a", "default")
+        sent = [each.headers.get("atoll-fencing-token") for each in api.requests]
+        assert sent == [None, ["5"], ["6"], ["6"], ["7"]]
+        fence.is_own = False
+        with pytest.raises(Fenced):
+            await fenced.update(CONFIGMAPS, named("a"))
+    assert len(api.requests) == 5

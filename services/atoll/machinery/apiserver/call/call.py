@@ -20,8 +20,9 @@ from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import LabelSelector
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import CLUSTER_NAME, User
 from atoll.machinery.storage.contract import Gate, Guard, Mutation, Position, Record, ReplicaView, Scope
+from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.limits import Limit, TotalObjects
 
 MAX_BODY = 3 * 1024 * 1024
@@ -100,6 +101,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     #: The decoded body, from in-process callers; handlers never modify it.
     obj: Object | None = None
     user_agent: str = ""
+    #: The token that the write depends on; 0: none.
+    fencing_token: int = 0
     now: str = ""
     #: Status, uid and creation time of `obj` are stored too. Only in-process callers set it.
     whole: bool = False
@@ -117,6 +120,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> Scope:
         return Scope(self.kind.type, self.cluster, self.info.namespace if self.kind.namespaced else "")
+
+    @property
+    def fence(self) -> FencingToken:
+        """The guard of a write with a fencing token: an account has one of each home cluster."""
+        home = self.user.extra.get(CLUSTER_NAME) or ("",)
+        return FencingToken(f"{home[0]}/{self.user.name}", self.fencing_token)
 
     def key(self, name: str) -> ObjectKey:
         namespace = self.info.namespace if self.kind.namespaced else ""

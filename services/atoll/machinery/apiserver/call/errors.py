@@ -23,8 +23,9 @@ from atoll.machinery.meta.status import (
     ServiceUnavailable,
     Timeout,
 )
-from atoll.machinery.meta.wellknown import TENANCY_GROUP
+from atoll.machinery.meta.wellknown import FENCED_CODE, TENANCY_GROUP
 from atoll.machinery.storage import contract, quota_limits
+from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.limits import WithinLimits
 
 _CONFLICT = (
@@ -159,6 +160,13 @@ def overtaken() -> ServiceUnavailable:
     return ServiceUnavailable(text, Details(retry_after_s=1))
 
 
+def fenced() -> ApiError:
+    """The refusal of a write with a fencing token after one with a newer token."""
+    return ApiError(
+        "another process of this account has written with a newer fencing token", code=FENCED_CODE, reason=""
+    )
+
+
 def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
     """Return the API error for a write that the store rejected."""
     match error:
@@ -172,6 +180,8 @@ def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
             return namespace_terminating(call.kind, name, namespace)
         case contract.GuardFailed(guard=WithinLimits() as guard):
             return over_limit(guard)
+        case contract.GuardFailed(guard=FencingToken()):
+            return fenced()
         case contract.GuardFailed():
             return overtaken()
         case contract.RevisionCompacted():

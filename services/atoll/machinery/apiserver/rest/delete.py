@@ -86,9 +86,10 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
 
 def _gate(context: WriteContext) -> tuple[Guard, ...]:
     call = context.call
+    fence = (call.fence,) if call.fencing_token else ()
     if call.user.is_master:
-        return ()
-    return (GateUnchanged(call.cluster, context.view.gate(call.cluster).generation),)
+        return fence
+    return (GateUnchanged(call.cluster, context.view.gate(call.cluster).generation), *fence)
 
 
 def _check_preconditions(call: Call, name: str, old: StoredObject, options: DeleteOptions) -> None:

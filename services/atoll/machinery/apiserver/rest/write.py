@@ -353,4 +353,6 @@ def _guards(call: Call, view: View, *, creates: bool) -> tuple[Guard, ...]:
         guards.append(GateUnchanged(call.cluster, view.gate(call.cluster).generation))
     if creates and call.kind.namespaced:
         guards.append(NamespaceActive(call.cluster, call.info.namespace))
+    if call.fencing_token:
+        guards.append(call.fence)
     return tuple(guards)

@@ -181,6 +181,7 @@ class Resources:
             body=http.body,
             content_type=preferences.content_type,
             user_agent=preferences.user_agent,
+            fencing_token=preferences.fencing_token,
             now=times.now(),
             warnings=request.warnings,
             audit=request.annotations,

@@ -36,6 +36,7 @@ from atoll.machinery.process.relief import ask_for_relief
 from atoll.machinery.process.shared_timeout import SharedTimeout
 from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, within_limit
 from atoll.machinery.storage import contract
+from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.limits import WithinLimits
 
 #: How often a write without a client's precondition is planned before its conflict is returned.
@@ -288,7 +289,7 @@ def require_another_attempt(call: Call, plan: Plan, error: contract.StoreError, 
     """Return if the store refused a plan that may be made again. Raises the client's error after the last `attempt`,
     for a precondition of the client's own, for a limit that is reached, and for a store that does not write."""
     conflict = isinstance(error, contract.RevisionConflict | contract.ObjectExists | contract.ObjectMissing)
-    failed = isinstance(error, contract.GuardFailed) and not isinstance(error.guard, WithinLimits)
+    failed = isinstance(error, contract.GuardFailed) and not isinstance(error.guard, WithinLimits | FencingToken)
     again = failed or (conflict and (plan.blind or _is_of_another(plan, error)))
     if not again or attempt + 1 == ATTEMPTS:
         if conflict and _is_of_another(plan, error):

@@ -48,7 +48,9 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pack_version, pack_version_row, unpack_gate
 from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.sealing import SealingError
+from atoll.machinery.storage.writing import fence_rows
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters, Image, IndexRows, LiveObject
 from atoll.machinery.storage.writing.first_counts import Counts
 from atoll.machinery.storage.writing.limit_rows import LimitRows
@@ -69,7 +71,7 @@ _NO_FACTS = object_facts.ObjectFacts(0)
 _RULES = frozenset({LOGICAL_CLUSTERS, RESOURCE_QUOTAS})
 _MAX_TOTAL = MAX_TOTAL_OBJECTS.encode()
 #: Guards that hold against the state before the submit.
-_CHECKED_BEFORE = (GateUnchanged, RevisionUnchanged)
+_CHECKED_BEFORE = (GateUnchanged, RevisionUnchanged, FencingToken)
 
 
 class _Write(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +116,9 @@ class SubmitTransaction:
                 raise GuardFailed(guard)
             if isinstance(guard, ClusterEmpty) and self.counters.objects_in(guard.cluster) > guard.but:
                 raise GuardFailed(guard)
+            if isinstance(guard, FencingToken):
+                self.writes = True
+                fence_rows.note(self._txn, self._environment.marks, guard, self._batch.clock.last)
         return results
 
     def join(self) -> None:
@@ -162,7 +167,9 @@ class SubmitTransaction:
 
     # --- guards and preconditions
 
-    def _holds(self, guard: GateUnchanged | RevisionUnchanged) -> bool:
+    def _holds(self, guard: GateUnchanged | RevisionUnchanged | FencingToken) -> bool:
+        if isinstance(guard, FencingToken):
+            return fence_rows.holds(self._txn, self._environment.marks, guard)
         if isinstance(guard, RevisionUnchanged):
             found = self._live(guard.key)
             return (found.revision if found else 0) == guard.revision

@@ -1,0 +1,109 @@
+"""A shard with the edge service and two members of its controllers, each with links of its own that a test can cut."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from harness.clients.api import Api, eventually
+from harness.servers.configured_nats import ConfiguredNats
+from harness.servers.edge_service import EdgeControllers, edge_init
+from harness.servers.shard_process import ShardProcess
+from harness.servers.tcp_relay import TcpRelay
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/edge-controllers"
+ROSTER = "edge.kubestellar.io/roster"
+
+
+class Member:
+    """One process of the controllers, started again by `revive`."""
+
+    def __init__(self, directory: Path, kubeconfig: Path, flags: tuple[str, ...]) -> None:
+        nats_url = flags[flags.index("--nats-url") + 1]
+        text = kubeconfig.read_text()
+        server = next(line.split()[-1] for line in text.splitlines() if "server:" in line)
+        self.nats, self.api = TcpRelay(urlsplit(nats_url).port or 0), TcpRelay(urlsplit(server).port or 0)
+        own = directory / "kubeconfig"
+        directory.mkdir()
+        own.write_text(text.replace(f":{urlsplit(server).port}", f":{self.api.port}"))
+        through = tuple(f"nats://127.0.0.1:{self.nats.port}" if each == nats_url else each for each in flags)
+        self.process = EdgeControllers(directory, own, *through, "--shared", "true")
+
+    @property
+    def name(self) -> str:
+        return (self.process.directory / "edge" / "identity").read_text()
+
+    def revive(self) -> None:
+        """Start it again, and wait until it works."""
+        self.api.join()
+        self.nats.join()
+        self.process.start()
+
+
+class Members:
+    """Both, and what the roster says of them."""
+
+    def __init__(self, home: Api, both: tuple[Member, Member]) -> None:
+        self._home, self.both = home, both
+
+    def roster(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self._home.get(LEASE).json["metadata"]["annotations"][ROSTER])
+        return found
+
+    @property
+    def translator(self) -> Member:
+        """The member that has what is not split."""
+        whole = self.roster()["whole"]
+        return next(each for each in self.both if each.name == whole)
+
+    @property
+    def other(self) -> Member:
+        (found,) = [each for each in self.both if each is not self.translator]
+        return found
+
+    def are_all(self) -> bool:
+        return self.roster()["members"] == sorted(each.name for each in self.both)
+
+
+@pytest.fixture(scope="package")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredNats]:
+    with ConfiguredNats(tmp_path_factory.mktemp("nats"), "--shards", "root", "--edge", "edge-0,edge-1") as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def shard(nats: ConfiguredNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    with ShardProcess(tmp_path_factory.mktemp("shared"), *nats.flags("shard-root")) as running:
+        edge_init(running, running.root.parent / "edge.kubeconfig")
+        yield running
+
+
+@pytest.fixture(scope="package")
+def root(shard: ShardProcess) -> Iterator[Api]:
+    """kcp-admin in `root`."""
+    api = Api(shard, "root")
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def members(nats: ConfiguredNats, shard: ShardProcess, root: Api) -> Iterator[Members]:
+    directory, home = shard.root.parent, root.at("root:espw")
+    first, second = (
+        Member(directory / f"member-{number}", directory / "edge.kubeconfig", nats.flags(f"edge-{number}"))
+        for number in range(2)
+    )
+    with first.api, first.nats, second.api, second.nats:
+        first.process.start()
+        second.process.start()
+        found = Members(home, (first, second))
+        eventually(found.are_all, "both are on the roster")
+        yield found
+        for each in (first, second):
+            each.process.stop(signal.SIGTERM)
+    home.close()
