@@ -53,6 +53,11 @@ class Answer(NamedTuple):
     def header(self, name: str) -> str:
         return str(self.headers.get(name, ""))
 
+    def asks_to_wait(self, expect: int) -> bool:
+        """Whether the server cannot answer yet. A 429 may be the answer where nothing is expected."""
+        is_early = self.code == 503 != expect or (self.code == 429 and expect not in (0, 429))
+        return is_early and bool(self.header("retry-after"))
+
     @property
     def warnings(self) -> list[str]:
         """Texts of the Warning headers."""
@@ -79,8 +84,8 @@ class Server(Protocol):
 class Api:
     """One user's requests to one cluster; `cluster` "" sends paths as they are.
 
-    A patient one asks again where a 503 has a Retry-After, as client-go does, unless 503 is what it expects. Those of a
-    site are: there a shard may need the answer of a busy one. Whoever looks for the 503 itself asks `at_once`.
+    A patient one asks again where a 503 has a Retry-After, or a 429 where another code is expected, as client-go does.
+    Those of a site are: there a shard may need the answer of a busy one. Who looks for the 503 itself asks `at_once`.
     """
 
     def __init__(
@@ -139,7 +144,7 @@ class Api:
         if kind or data is not None:
             sent["Content-Type"] = kind or JSON
         began = time.monotonic()
-        while (answer := self._answer(method, path, data, sent)).code == 503 != expect and answer.header("retry-after"):
+        while (answer := self._answer(method, path, data, sent)).asks_to_wait(expect):
             waited_s = time.monotonic() - began
             if waited_s >= self.patience_s:
                 break
