@@ -6,9 +6,12 @@ for. Requests go through the front proxy to workspaces on every shard, over kept
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
+import os
+import signal
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -17,19 +20,28 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
+from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.process import pki
 from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context
+from atoll.machinery.stream.connection import Access, Connection, Unavailable
+from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.standalone.site import credentials, runner
+from atoll.standalone.site.credentials import CACHE_USER
+from atoll.standalone.site.gateways import tenant_options
 from atoll.standalone.site.layout import PROXY
 from harness.clients.api import Events, configmap, eventually
 from harness.clients.site_workspaces import on, ready, workspace
+from harness.servers.processes import atoll
 from harness.servers.site import ServingProcess, Site
 
 pytestmark = pytest.mark.long
 
+SECRETS = "/api/v1/namespaces/default/secrets"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 TIMEOUT_S = 60.0
 #: What a proxy says of a user.
@@ -131,9 +143,16 @@ class Rotation:
         self.site, self.places, self.clients = site, places, clients
         self.serving = [site.proxy, *site.shards.values()]
 
-    def write(self) -> None:
+    def write(self) -> list[NatsUser]:
         """Make what is missing or due, as `atoll start --shards` and `atoll certs` do."""
-        runner.prepare(self.site.layout, self.site.plan, self.site._config.shard)
+        return runner.prepare(self.site.layout, self.site.plan, self.site._config.shard)
+
+    def new_passwords(self) -> None:
+        """Give all users of NATS new passwords, then reload the server."""
+        credentials.renew_passwords(self.site.layout.pki)
+        tenants = tenant_options(self.site.layout.pki, self.site.plan.shards)
+        self.site.nats.configure(self.write(), tenants)
+        os.kill(self.site.nats.pid, signal.SIGHUP)
 
     def renew(self, *pairs: str) -> None:
         for pair in pairs:
@@ -208,6 +227,59 @@ def read_pair(directory: Path, name: str) -> Pair:
     found = pki.read_pair(directory, name)
     assert found is not None
     return found
+
+
+def is_refused(access: Access) -> bool:
+    """Whether NATS lets nobody in by an access."""
+
+    async def opened() -> bool:
+        try:
+            await (await Connection.open(access, "test")).close()
+        except Unavailable:
+            return True
+        return False
+
+    return asyncio.run(opened())
+
+
+def test_passwords_of_nats_sealing_keys_and_one_certificate_end_while_requests_go_on(rotation: Rotation) -> None:
+    site, layout = rotation.site, rotation.site.layout
+    rotation.load_goes_on()
+
+    # One certificate, at the proxy and at every shard.
+    eve = pki.make_client(credentials.authorities(layout).clients, "eve", [KCP_ADMIN])
+    asked = [(site.shards[shard].url, path) for shard, path in rotation.places.items()]
+    asked += [(site.proxy.url, path) for path in rotation.places.values()]
+    assert [rotation.code(url, f"/clusters/{path}{CONFIGMAPS}", eve) for url, path in asked] == [200] * len(asked)
+    cas = credentials.authorities(layout)
+    rotation.after(lambda: credentials.revoke(layout, cas, [eve.certificate]), "client CAs reloaded")
+    assert [rotation.code(url, f"/clusters/{path}{CONFIGMAPS}", eve) for url, path in asked] == [401] * len(asked)
+
+    # The passwords of NATS: what is created afterwards is known everywhere, by the streams.
+    given = read_access(site.nats.url, str(layout.credential(CACHE_USER)))
+    earlier = msgspec.structs.replace(given, source=None)
+    assert not is_refused(earlier)
+    rotation.new_passwords()
+    eventually(lambda: is_refused(earlier), "the earlier password is refused", TIMEOUT_S)
+    assert not is_refused(given), "the file is read again"
+    root = site.proxy.api("root")
+    for shard in site.shards:
+        made = ready(root, workspace(root, selector=on(shard)))
+        path = f"root:{made['metadata']['name']}"
+        eventually(partial(answers, site, path), path, TIMEOUT_S)
+    rotation.load_goes_on()
+
+    # The sealing key of every shard.
+    for shard, path in rotation.places.items():
+        here = site.proxy.api(path)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}}
+        here.post(SECRETS, secret)
+        flags = ("--root-directory", str(layout.shard(shard)), "--shard-name", shard, "--allow-any-filesystem")
+        ran = atoll("rotate", *flags)
+        assert (ran.code, "all objects are sealed with it" in ran.stdout) == (0, True), ran.stderr
+        assert here.get(f"{SECRETS}/s").json["data"] == {"k": "dg=="}
+    rotation.load_goes_on()
+    assert not any("Traceback" in each.log() for each in rotation.serving)
 
 
 def test_everything_is_replaced_while_requests_go_on_and_what_was_before_is_refused(rotation: Rotation) -> None:

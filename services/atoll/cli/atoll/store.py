@@ -104,8 +104,6 @@ def rotate(arguments: Sequence[str]) -> int:
     try:
         return asyncio.run(_rotate(options)) if flags.drop is None else _drop(options, flags.drop)
     except StoreInUse as error:
-        if flags.drop is None:
-            return _rotate_running(options)
         return fail(f"{error}: stop it first; no key was dropped")
     except _REFUSALS as error:
         return fail(str(error))
@@ -124,7 +122,10 @@ def _drop(options: StoreOptions, number: int) -> int:
 
 
 async def _rotate(options: StoreOptions) -> int:
-    store = open_store(options)
+    try:
+        store = open_store(options)
+    except StoreInUse:
+        return await asyncio.to_thread(_rotate_running, options)
     try:
         number = sealing.add_key(Path(options.key_file))
         changed = await store.reseal()
