@@ -55,7 +55,7 @@ class Flight:
 
     def __init__(self, direction: Direction, sink: socket.socket) -> None:
         self._direction, self._sink = direction, sink
-        self._under_way: queue.Queue[tuple[float, bytes]] = queue.Queue(WINDOW)
+        self._segments: queue.Queue[tuple[float, bytes]] = queue.Queue(WINDOW)
 
     def send(self, data: bytes) -> None:
         """Put bytes on the line. Raises OSError if the connection is lost."""
@@ -66,15 +66,15 @@ class Flight:
                 with suppress(OSError):
                     self._sink.shutdown(socket.SHUT_RDWR)
                 raise ConnectionResetError("a segment was lost too often")
-            self._under_way.put((at, segment))
+            self._segments.put((at, segment))
 
     def land(self) -> None:
         """Nothing more is sent."""
-        self._under_way.put((0.0, b""))
+        self._segments.put((0.0, b""))
 
     def deliver(self) -> None:
         is_open, ended = True, self._direction.ended
-        while (found := self._under_way.get())[1]:
+        while (found := self._segments.get())[1]:
             # What waits for an earlier segment is there at once when that comes.
             ended.wait(max(0.0, found[0] - time.monotonic()))
             try:

@@ -72,10 +72,10 @@ class Edge:
         return look
 
 
-def saying(view: MailboxView, is_told: bool) -> Callable[[], Awaitable[bool]]:
+def saying(view: MailboxView, is_reported: bool) -> Callable[[], Awaitable[bool]]:
     async def look() -> bool:
         found = view.config_status
-        return bool(found) and is_true(found.get("conditions") or (), report.DUPLICATE) is is_told
+        return bool(found) and is_true(found.get("conditions") or (), report.DUPLICATE) is is_reported
 
     return look
 
