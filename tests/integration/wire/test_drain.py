@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -31,6 +32,27 @@ async def test_idle_connections_are_closed_and_new_ones_refused(serve: Serve) ->
     assert running.server.connections == 0
     with pytest.raises(ConnectionRefusedError):
         await running.connect()
+
+
+async def test_who_was_connected_before_may_send_one_request(serve: Serve) -> None:
+    running = await serve(echo)
+    accepted = await running.connect()
+    await until(lambda: running.server.connections == 1)
+    waiting: list[socket.socket] = []
+
+    async def connect_and_drain() -> None:
+        # The system has connected it, and the loop does not get to accept it before.
+        waiting.append(socket.create_connection(("127.0.0.1", running.port)))
+        await drained(running.server)
+
+    draining = asyncio.ensure_future(connect_and_drain())
+    await until(lambda: running.server.draining)
+    for client in (accepted, RawClient(*await asyncio.open_connection(sock=waiting[0]))):
+        answer = await client.ask("/")
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await client.rest() == b""
+        client.close()
+    await draining
 
 
 async def test_a_request_under_way_finishes_and_says_that_the_connection_closes(serve: Serve) -> None:

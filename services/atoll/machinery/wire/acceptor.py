@@ -85,13 +85,19 @@ class Acceptor:
         self._begin_waiting()
         self.resume()
 
-    def close(self) -> None:
-        """Stop listening and close the sockets that are not yet connections."""
+    def stop(self) -> None:
+        """Stop listening. Who is connected already, also without having been accepted, goes on."""
         if self._closed:
             return
         self._pause()
+        while self._accept():
+            pass
         self._closed = True
         self._sock.close()
+
+    def close(self) -> None:
+        """Stop listening and close the sockets that are not yet connections."""
+        self.stop()
         for sock in list(self._silent):
             self._forget_silent(sock)
             sock.close()
@@ -109,22 +115,24 @@ class Acceptor:
         server = self._server
         return server.connections < server.limits.connections and server.now() >= self._paused_until_s
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Accept a batch; return whether more may wait."""
         for _ in range(BATCH):
             if not self._has_room():
                 self._pause()
-                return
+                return False
             try:
                 sock, _address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                return False
             except OSError as error:
                 log.error("accept failed", error=str(error))
                 self._paused_until_s = self._server.now() + _ACCEPT_PAUSE_S
                 self._pause()
-                return
+                return False
             sock.setblocking(False)
             self._admit(sock)
+        return True
 
     def _admit(self, sock: socket.socket) -> None:
         if self._ssl_context is None:

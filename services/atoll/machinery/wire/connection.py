@@ -195,6 +195,11 @@ class Connection(asyncio.Protocol):
         if self._active is not None and refused(self._active.request):
             self.cut()
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of its first request has arrived yet."""
+        return self._parser.phase == IDLE != self._timed_phase and self._active is None and not self._closing
+
     def drain(self) -> None:
         """Close if idle; otherwise tell the exchange that the server drains."""
         if self._active is not None:

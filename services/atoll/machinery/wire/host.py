@@ -34,6 +34,10 @@ class Flushable(Protocol):
 class OpenConnection(Protocol):
     """A connection as the server's sweep and drain see it."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of its first request has arrived yet."""
+
     def check(self, now: float) -> None:
         """Cut the connection if one of its deadlines passed."""
 

@@ -26,6 +26,8 @@ log = structlog.get_logger()
 
 #: Longest interval of the sweep. It is at most a quarter of the shortest limit.
 _SWEEP_S = 1.0
+#: How long a server that drains waits for the first request of a connection, and between two looks.
+FIRST_REQUEST_S, _LOOK_S = 2.0, 0.02
 #: Streams flushed in one loop turn, so that requests are served in between: an event for a thousand watchers takes 10
 #: ms of TLS.
 _FLUSH_BATCH = 128
@@ -52,7 +54,7 @@ class Server:
         self._connection = connection
         self.limits = limits
         self.counts = Counts()
-        self.draining = False
+        self.draining = self._takes_new = False
         self.date = ""
         #: By phase of the parser: idle, head, body.
         self.phase_timeouts_s = (limits.idle_timeout_s, limits.header_timeout_s, limits.body_timeout_s)
@@ -100,14 +102,26 @@ class Server:
 
     async def drain(self, deadline_s: float) -> None:
         """Stop: accept nothing more, close idle connections, let requests finish and streams end themselves
-        (`Exchange.on_drain`); after `deadline_s` seconds cut what is left. Returns when all is closed."""
-        self.draining = True
+        (`Exchange.on_drain`); after `deadline_s` seconds cut what is left. Returns when all is closed.
+
+        Whoever was connected before may send one request within FIRST_REQUEST_S: a balancer that was not refused does
+        not try another server.
+        """
+        until_s = self.now() + deadline_s
+        self.draining = self._takes_new = True
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        for connection in list(self._connections):
+            if not connection.is_new:
+                connection.drain()
+        await self._first_requests(min(deadline_s, FIRST_REQUEST_S))
+        self._takes_new = False
         for acceptor in self._acceptors:
             acceptor.close()
         for connection in list(self._connections):
             connection.drain()
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(max(0.0, until_s - self.now())):
                 await self._emptied.wait()
                 while self._tasks:
                     await asyncio.wait(self._tasks)
@@ -125,6 +139,14 @@ class Server:
         if left:
             self.loop.call_soon(self._cut_some, refused, left)
 
+    async def _first_requests(self, limit_s: float) -> None:
+        """Wait until every connection has sent a request, for so long at most."""
+        until_s = self.now() + limit_s
+        while self.now() < until_s and (  # noqa: ASYNC110  # once in a process's life, and no event tells of these
+            any(acceptor.pending for acceptor in self._acceptors) or any(each.is_new for each in self._connections)
+        ):
+            await asyncio.sleep(_LOOK_S)
+
     def _cut_all(self) -> None:
         for connection in list(self._connections):
             connection.cut()
@@ -141,7 +163,7 @@ class Server:
         """Sweep a new connection until `closed`."""
         self._connections.add(connection)
         self._emptied.clear()
-        if self.draining:
+        if self.draining and not self._takes_new:
             self.loop.call_soon(connection.drain)
 
     def closed(self, connection: OpenConnection) -> None:
