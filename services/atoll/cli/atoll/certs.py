@@ -99,11 +99,12 @@ def _list(here: Layout, found: argparse.Namespace) -> int:
 
 def _renew(here: Layout, found: argparse.Namespace) -> int:
     site = _site(here)
+    is_cut_off = not certificates.is_written(here, site)
     certificates.write(here, site)
     for name in found.names:
         if name not in SIGNERS:
             certificates.renew(here, site, name)
-        elif certificates.replace_signer(here, site, name):
+        elif certificates.replace_signer(here, site, name, is_cut_off=is_cut_off):
             sys.stdout.write(f"{name}: the new one signs; {_NEXT} certs revoke {name}\n")
         else:
             sys.stdout.write(f"{name}: the new one is trusted; {_NEXT} certs renew {name}\n")

@@ -75,13 +75,27 @@ def renew(layout: Layout, site: Inventory, name: str) -> None:
     write(layout, site)
 
 
-def replace_signer(layout: Layout, site: Inventory, name: str) -> bool:
+def is_written(layout: Layout, site: Inventory) -> bool:
+    """Whether the directories of all processes have their files as they are made. Raises OSError."""
+    files = [
+        (layout.root / each.name / file.name, file.source)
+        for each in site.processes
+        for file in _files(layout, site, each)
+    ]
+    made = [(copy, source) for copy, source in files if source.exists()]
+    return all(copy.exists() and copy.read_bytes() == source.read_bytes() for copy, source in made)
+
+
+def replace_signer(layout: Layout, site: Inventory, name: str, *, is_cut_off: bool) -> bool:
     """The next step of replacing an authority or the service account key; return whether the new one signs now.
 
-    The first call has it trusted, the second has it sign. Raises PkiError, OSError.
+    The first call has it trusted, the second has it sign. If the call before was cut off (not `is_written`), this one
+    completes it: what is not trusted everywhere must not sign. Raises PkiError, OSError.
     """
     write(layout, site)
     signer = credentials.signer(layout, name)
+    if is_cut_off and (signer.is_prepared or len(signer.trusted) > 1):
+        return not signer.is_prepared
     signs = signer.is_prepared
     if signs:
         signer.promote()
