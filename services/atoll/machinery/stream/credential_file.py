@@ -26,8 +26,11 @@ class InvalidCredentialFile(Exception):
     """A file that holds no NATS credential. The text names the file and quotes nothing of it."""
 
 
-class NatsCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One user. Without `ca_file`, a TLS server is verified by the system's authorities."""
+class NatsCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One user. Without `ca_file`, a TLS server is verified by the system's authorities.
+
+    A field that says nothing is left out, so that an earlier version, which does not know it, can read the file.
+    """
 
     user: str
     password: str
