@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from atoll.edge import membership
 from atoll.edge.membership import LEAVE_S, LIFE_S, MEMBER, RENEWAL_S, ROSTER, Membership
 from atoll.edge.roster import WHOLE
 from atoll.edge.shares import Shares, share_of
@@ -107,6 +108,7 @@ async def test_who_does_not_renew_is_taken_off_after_its_life_and_no_sooner() ->
 async def test_nobody_is_taken_off_for_a_time_in_which_nobody_could_renew() -> None:
     members = Members("a", "b")
     await members.turns("a", "b", seconds=RENEWAL_S)
+    await members.turns("a")
     members.server.is_reached = False
     for _ in range(3):
         with pytest.raises(TimeoutError):
@@ -203,7 +205,8 @@ async def test_who_leaves_in_order_is_off_the_roster_at_once() -> None:
     assert members.roster("b") == ("b",)
 
 
-async def test_a_refused_write_has_the_roster_read_at_once() -> None:
+async def test_a_refused_write_has_the_roster_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "RENEWAL_S", 600.0)
     members = Members("a", "b")
     first = members.all["a"]
     running = asyncio.create_task(first.run())
