@@ -6,6 +6,8 @@ the edge cluster, which has the definition before anybody places anything, keeps
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from harness.clients.api import CRDS, Api, Object, crd, define, workspace_under
 from harness.clients.exports import bind, cluster_of, make_export, schema_of
+from harness.servers.edge_service import EdgeControllers
 from harness.servers.mutant_shard import MutantShard
 from harness.waits import until
 from integration.edge.chain import Chain
@@ -159,6 +162,49 @@ async def test_no_copy_is_lost_and_no_object_at_the_edge_made_anew_when_the_seco
             places = cluster_of(two), chain.world.cluster
             wanted = sorted((place, name) for place in places for name in ("fits", "differs"))
             await comes(lambda: instances(root, later) == wanted, "its exporter sees all")
+
+
+@pytest.mark.parametrize("moments", [(0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("definers", [(by_definition, by_binding), (by_binding, by_definition)])
+async def test_controllers_that_are_killed_in_a_take_over_lose_no_copy_and_make_nothing_at_the_edge_anew(
+    moments: tuple[int, ...],
+    definers: tuple[Definer, Definer],
+    root: Api,
+    workspaces: list[Api],
+    chain: Chain,
+    controllers: EdgeControllers,
+) -> None:
+    (one, two), box, edge, (first, second) = workspaces, chain.mailbox, chain.edge, definers
+    define(edge, definition("hull", "deck", "mast"))
+    first(one, root, "hull", "deck")
+    one.post(BARGES, barge("first", hull="x"))
+    async with chain.syncing():
+        place(one, "p", {"env": "definers"}, {"apiGroup": GROUP})
+        await comes(lambda: spec(edge, "first") == {"hull": "x"}, "the first")
+        second(two, root, "hull", "mast")
+        for each in (barge("fits", hull="z"), barge("differs", mast="m")):
+            two.post(BARGES, each)
+        place(two, "p", {"env": "definers"}, {"apiGroup": GROUP})
+        await comes(lambda: spec(edge, "fits") == {"hull": "z"}, "what fits goes along")
+        before = made(edge, "fits")
+        one.delete(f"{PLACEMENTS}/p")
+        stages = (
+            lambda: True,
+            lambda: spec(box, "first") is None,
+            lambda: spec(box, "differs") is not None or spec(box, "fits") is None,
+        )
+        for number, stage in enumerate(stages):
+            # What a stage looks for stays so, whoever is killed.
+            await comes(stage, f"stage {number}")
+            if number in moments:
+                await asyncio.to_thread(controllers.stop, signal.SIGKILL)
+                await asyncio.to_thread(controllers.start)
+        await comes(lambda: spec(box, "differs") == {"mast": "m"}, "the second takes over")
+        await comes(lambda: spec(box, "fits") == {"hull": "z"}, "no copy is lost")
+        await comes(lambda: spec(edge, "first") is None, "what the first one sent is withdrawn")
+        await comes(lambda: condition(two, "p", "Conflicting") == {}, "without a conflict")
+        await comes(lambda: is_projected(two, "p"), "all is there")
+        assert made(edge, "fits") == before
 
 
 async def test_a_definition_of_another_scope_waits_and_takes_over_in_the_mailbox_and_at_the_edge(
