@@ -41,6 +41,7 @@ from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.stream.server.config import STREAMS_BYTES, ListenOptions, NatsUser, TenantOptions, server_config
 from atoll.machinery.stream.server.embedded import find_binary
+from atoll.standalone.edge_service import edge_users
 from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.gateways import tenant_options
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
@@ -255,7 +256,8 @@ class Site:
         )
         self._ports = Ports("127.0.0.1")
         self.plan = runner.plan(self.layout, self._config, self._ports)
-        users = runner.prepare(self.layout, self.plan, self._config.shard)
+        edge = edge_users(self._config.edge_processes)
+        users = runner.prepare(self.layout, self.plan, self._config.shard, edge)
         self._given = credentials.authorities(self.layout)
         self._contexts: dict[Pair | None, ssl.SSLContext] = {}
         self._certificates: dict[tuple[str, tuple[str, ...]], Pair] = {}
