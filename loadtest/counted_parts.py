@@ -14,7 +14,7 @@ from loadtest.counted_shard import CountedShard
 from loadtest.counting import CallCounter
 
 #: What starting takes is the same for both numbers of events.
-_FEW, _MANY, _SESSIONS = 50, 200, 3
+_FEW, _MANY, _SESSIONS = 50, 200, 4
 _REQUESTS = 10
 _MAPS = "/clusters/root/api/v1/namespaces/published/configmaps"
 _NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "published"}}

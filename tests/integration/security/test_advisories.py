@@ -452,6 +452,7 @@ requestinfo.is_workspace_path = paths.is_cluster_name = lambda text: True
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guard", GUARDS)
 def test_without_its_guard_a_trial_fails(shard: MutantShard, scene: Scene, guard: str) -> None:
     trial, code = GUARDS[guard]

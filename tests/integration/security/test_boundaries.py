@@ -226,6 +226,7 @@ Admission.validate = of_requests
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guard", GUARDS)
 def test_without_its_guard_a_boundary_is_crossed(
     shard: MutantShard, scene: Scene, guard: str, monkeypatch: pytest.MonkeyPatch

@@ -109,6 +109,7 @@ def test_kept_answers_end_with_the_configuration(shard: MutantShard, trial: Call
     assert trial(Scene(Api(shard, "root")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trial", TRIALS)
 def test_answers_kept_forever_are_found_out(shard: MutantShard, trial: Callable[[Scene], bool]) -> None:
     scene = Scene(Api(shard, "root"))

@@ -264,6 +264,7 @@ lists.Lists._plain = refuse
     assert len(view.get(f"{WIDE}?limit=1&continue={page['metadata']['continue']}").json["items"]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guard", GUARDS)
 def test_without_its_guard_a_trial_of_the_view_does(shard: MutantShard, pair: tuple[Api, Api], guard: str) -> None:
     trial, code = GUARDS[guard]
