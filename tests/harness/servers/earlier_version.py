@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,10 @@ import pytest
 from harness.environment import ABSENT, ROOT
 
 COMMIT = "959f92e493e4bfd52f192d9d45d8f3cdab9431cd"
+
+
+#: Settings that came after it. Who upgrades a site keeps those that it had.
+_LATER = ("--client-crl-file",)
 
 
 class Startable(Protocol):
@@ -38,6 +43,11 @@ def unpacked(directory: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(directory, filter="data")
     return directory / "services"
+
+
+def settings_of_earlier(command: Sequence[str]) -> list[str]:
+    """A command line without the settings that the earlier version does not have."""
+    return [each for each in command if each.partition("=")[0] not in _LATER]
 
 
 def environment_of(services: Path) -> dict[str, str]:

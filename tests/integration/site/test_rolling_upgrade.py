@@ -30,7 +30,7 @@ from harness.clients.site_operations import MAPS, made
 from harness.clients.site_traffic import Balancer, Watcher, Writer
 from harness.oracles.site_convergence import converged
 from harness.servers.cache_server_process import CacheProcess
-from harness.servers.earlier_version import run_by, unpacked
+from harness.servers.earlier_version import run_by, settings_of_earlier, unpacked
 from harness.servers.in_process.cache_server import BASE
 from harness.servers.site import ServingProcess, Site
 
@@ -160,7 +160,10 @@ def upgraded(earlier: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     site = Site(directory, shards=2)
     second = second_proxy(site, directory / "second-proxy")
     cache = CacheProcess(directory / "cache", read_access(site.nats.url, str(site.layout.credential(CACHE_USER))))
-    run_by(earlier, *site.shards.values(), site.proxy, second, cache)
+    serving = [*site.shards.values(), site.proxy, second]
+    for process in serving:
+        process.command = settings_of_earlier(process.command)
+    run_by(earlier, *serving, cache)
     with site:
         second.start()
         try:
