@@ -97,6 +97,9 @@ class Upgraded:
             run_by(services, process)
             self._away.add(process.name)
             process.restart()
+            # Each front proxy finds out for itself that a shard is back.
+            for proxy, writer in itertools.product(self._proxies, self.writers.values()):
+                proxy.api(writer._path).get(f"{MAPS}?limit=1")
             self.load_goes_on()
             self._away.discard(process.name)
         self._balancer.forgives = False
