@@ -7,7 +7,6 @@ made stays.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TypeAlias
@@ -25,7 +24,7 @@ from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.categories import ExportName
 from atoll.machinery.edge.names import GROUP, THE_ONE
-from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of
+from atoll.machinery.edge.syncerconfigs import unwritten_list
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 
@@ -208,13 +207,15 @@ class Mailboxes:
         log.info("mailbox created", mailbox=name)
 
     async def _fill(self, cluster: str) -> None:
-        """Create the SyncerConfig, once the mailbox binds the export."""
+        """Create the SyncerConfig, once the mailbox binds the export.
+
+        It is not whole before the translator wrote it: an edge cluster whose mailbox was lost would delete all it has.
+        """
         inside = self.view.client(cluster)
         if inside is None or cluster in self._configured:
             return
-        for config in plan_parts(specs_of({}, []), (), time.time_ns() // 1_000_000).create:
-            with suppress(AlreadyExists):
-                await inside.create(SYNCER_CONFIGS, config)
+        with suppress(AlreadyExists):
+            await inside.create(SYNCER_CONFIGS, unwritten_list())
 
 
 def is_mailbox(workspace: Object) -> bool:

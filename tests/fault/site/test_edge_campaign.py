@@ -67,6 +67,12 @@ class Machine:
         async with Client(self._target, "", retries=0) as center, Client(*self._cluster) as client:
             await Syncer(center, client, options).run()
 
+    async def register(self, target: Target) -> None:
+        """Run with another credential."""
+        await self.kill()
+        self._target = target
+        await self.start()
+
     @contextlib.contextmanager
     def killed(self) -> Iterator[None]:
         asyncio.run_coroutine_threadsafe(self.kill(), self._loop).result(60.0)
@@ -86,6 +92,8 @@ class World:
         self._number = 0
         self.reports: list[str] = []
         self.machine: Machine
+        #: The name of the mailbox's Workspace.
+        self.mailbox = ""
 
     def faults(self) -> list[Fault]:
         """Every part with every way to break it."""
@@ -110,9 +118,9 @@ class World:
             self.site.nats.delete_store()
             yield
 
-    def round(self, *faults: Fault) -> None:
+    def round(self, *faults: Fault, before: dict[str, str] | None = None) -> None:
         """Edit, break these parts, edit what answers, repair them, edit; then the edge is as the workspaces say."""
-        before, kept = self.uids(), set(self.wanted)
+        before, kept = before or self.uids(), set(self.wanted)
         self.reports.append(" and ".join(f"{name} {fault}" for name, fault in faults))
         kept &= self._edit(frozenset())
         with ExitStack() as stack:
@@ -150,6 +158,22 @@ class World:
             api.put(f"{MAPS}/{name}", body)
         self.wanted[name] = str(self._number)
         return {name} if is_new else set()
+
+    def lose_mailbox(self) -> Target:
+        """Delete the mailbox by hand; return the view of the new one, which may still be filling."""
+        root, home = self.site.proxy.api("root"), self.site.proxy.api(HOME)
+        path = f"{WORKSPACES}/{self.mailbox}"
+        with contextlib.closing(root), contextlib.closing(home):
+            before = home.get(path).json["spec"]["cluster"]
+            home.delete(path)
+
+            def is_another() -> bool:
+                found = home.send("GET", path)
+                is_ready = found.code == 200 and found.json.get("status", {}).get("phase") == "Ready"
+                return is_ready and found.json["spec"]["cluster"] != before
+
+            eventually(is_another, "it is made again", LONG_S)
+            return registered(self.site, MailboxWorld(root, self.mailbox, service=HOME))
 
     def found(self) -> dict[str, str]:
         """What the edge has."""
@@ -229,13 +253,13 @@ async def running(directory: Path, seed: int) -> AsyncIterator[World]:
         await asyncio.to_thread(
             edge_init, site, kubeconfig, "--espw-path", HOME, "--ensure-imw", "", "--ensure-wmw", ""
         )
-        (user,) = edge_users(1)
-        flags = "--nats-url", site.nats.url, "--nats-credentials-file", str(site.layout.credential(user))
+        flags = "--nats-url", site.nats.url, "--nats-credentials-file", str(site.layout.credential(edge_users(1)[0]))
         controllers = EdgeControllers(directory / "controllers", kubeconfig, *flags)
         stack.callback(controllers.stop)
         world = World(site, controllers, edge, seed)
         mailbox = await asyncio.to_thread(fill, world)
         there = Kubeconfig.load(str(cluster.kubeconfig)).target("root"), path
+        world.mailbox = mailbox.name
         world.machine = Machine(registered(site, mailbox), there, directory / "state")
         await world.machine.start()
         try:
@@ -260,3 +284,15 @@ async def test_two_parts_of_a_site_break_together_under_edits(tmp_path: Path) ->
             if one[0] != other[0]:
                 rounds.append((one, other))
         await asyncio.to_thread(world.run, rounds, seed)
+
+
+async def test_a_mailbox_that_is_deleted_leaves_the_edge_running_until_it_is_registered_with_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, seed_of_run(21)) as world:
+        await asyncio.to_thread(world.round)
+        before = await asyncio.to_thread(world.uids)
+        target = await asyncio.to_thread(world.lose_mailbox)
+        assert await asyncio.to_thread(world.uids) == before, "without a mailbox the edge goes on"
+        await world.machine.register(target)
+        await asyncio.to_thread(partial(world.round, before=before))

@@ -61,6 +61,13 @@ async def test_a_state_follows_what_belongs_to_a_placed_object(
 
         return look
 
+    def counts(wanted: list[tuple[str, str, str, int]]) -> Callable[[], Awaitable[Any]]:
+        async def look() -> bool:
+            found = view.others[path]["counts"]
+            return [(each["resource"], each["phase"], each["reason"], each["count"]) for each in found] == wanted
+
+        return look
+
     rules = [{"apiGroup": group, "resource": "cogs", "maxObjects": 1}, {"resource": "secrets", "label": "part-of"}]
     row = query_row("", {"target": [{"objectNames": [name]}], "associated": rules})
     view.associate([row])
@@ -77,14 +84,11 @@ async def test_a_state_follows_what_belongs_to_a_placed_object(
         secret = {"name": f"{name}-s", "namespace": "default", "labels": {"part-of": name}}
         await edge.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": secret})
         await until(says(total=4, broken=2, brokenTruncated=1), "cogs and a Secret belong to it")
-        state = view.others[path]
-        (broken,) = state["brokenObjects"]
+        # The Secret may be seen before the last status.
+        counted = [("secrets", "", "", 1), ("cogs", "Turning", "", 1), ("cogs", "Turning", "NotReady", 2)]
+        await until(counts(counted), "with their phases and reasons")
+        (broken,) = view.others[path]["brokenObjects"]
         assert (broken["kind"], broken["reason"], broken["message"]) == ("Cog", "NotReady", "stuck")
-        assert [(each["resource"], each["phase"], each["reason"], each["count"]) for each in state["counts"]] == [
-            ("secrets", "", "", 1),
-            ("cogs", "Turning", "", 1),
-            ("cogs", "Turning", "NotReady", 2),
-        ]
         assert not any("bare" in each["subject"]["name"] for key, each in view.others.items() if STATES in key)
     before = writes(view)
     async with run(tmp_path / "state"):

@@ -37,6 +37,7 @@ from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.denaturing import served_type
 from atoll.machinery.edge.names import EDGE_VIEW, GROUP, THE_ONE, VERSIONS, ObjectRef
+from atoll.machinery.edge.syncerconfigs import number_of
 from atoll.machinery.meta.conditions import FALSE, find
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
@@ -74,6 +75,8 @@ class PlacementTranslator:
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
         self._is_follow_due = False
+        #: Clusters whose list nobody has written yet.
+        self._unwritten: set[str] = set()
 
     @property
     def placed(self) -> Placed:
@@ -187,6 +190,10 @@ class PlacementTranslator:
 
     def _config_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
         if (new or old or {})["metadata"]["name"] == THE_ONE:
+            self._unwritten.discard(cluster)
+            if new is not None and not number_of(new):
+                self._unwritten.add(cluster)
+                self._list_new(cluster)
             if new is not None:
                 self._projection.copies.versions.recall(cluster, annotations_of(new).get(VERSIONS, ""))
             self._statuses.set_report(cluster, new)
@@ -213,7 +220,14 @@ class PlacementTranslator:
             self._reported.look_at_all(sender)
         if self._topology.senders(cluster):
             self._moved([cluster])
+        self._list_new(cluster)
         self._follow_all()
+
+    def _list_new(self, cluster: str) -> None:
+        """Write the list of a new mailbox, also if it names nothing: until then its edge deletes nothing."""
+        if cluster in self._unwritten and self._topology.is_mailbox(cluster):
+            self._projection.due(cluster).is_unlisted = True
+            self._wake([cluster])
 
     # --- what controllers tell each other
 

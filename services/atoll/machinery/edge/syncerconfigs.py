@@ -150,6 +150,13 @@ def _part(name: str, spec: Object, number: int) -> Object:
     return {"apiVersion": API_VERSION, "kind": "SyncerConfig", "metadata": metadata, "spec": spec}
 
 
+def unwritten_list() -> Object:
+    """Return `the-one` of a new mailbox: without a number, so that nothing is deleted by it."""
+    metadata = {"name": THE_ONE, "labels": {PROJECTED: PROJECTED_VALUE}}
+    (spec,) = specs_of({}, ())
+    return {"apiVersion": API_VERSION, "kind": "SyncerConfig", "metadata": metadata, "spec": spec}
+
+
 def whole_number(configs: Iterable[Object]) -> int:
     """Return the number that all parts have; 0 while they differ, have none, or `the-one` is not there."""
     parts = [each for each in configs if is_part(each)]

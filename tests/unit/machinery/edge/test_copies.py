@@ -12,7 +12,7 @@ from atoll.machinery.edge.merging import Source, merge
 from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, TRANSLATOR, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.projection import LAST_APPLIED, bare_namespace, is_projected, portable, render
-from atoll.machinery.edge.syncerconfigs import next_number, number_of, plan_parts, specs_of
+from atoll.machinery.edge.syncerconfigs import next_number, number_of, plan_parts, specs_of, unwritten_list
 from atoll.machinery.edge.syncset import SyncSet, sync_set
 from atoll.machinery.meta.objects import Object, encode_json
 
@@ -205,6 +205,13 @@ def test_a_part_that_somebody_edits_is_written_again_with_a_higher_number_and_ot
     writes = plan_parts(specs_of(OBJECTS, []), [edited, own], 3)
     assert [number_of(each) for each in writes.apply] == [6]
     assert (writes.create, writes.delete) == ((), ())
+
+
+def test_the_list_of_a_new_mailbox_is_not_whole_until_it_was_written() -> None:
+    unwritten = unwritten_list()
+    assert not sync_set([unwritten]).number
+    (written,) = plan_parts(specs_of({}, []), [unwritten], 5).apply
+    assert (sync_set([written]).number, written["spec"]) == (5, unwritten["spec"])
 
 
 def test_numbers_rise_also_when_the_mailbox_is_lost_and_nonsense_counts_as_none() -> None:
