@@ -38,6 +38,7 @@ from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.apiserver.serving.health_server import HealthServer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.client.target import Fence
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import logged
@@ -89,15 +90,8 @@ async def start(config: EdgeControllersConfig) -> None:
         own = await stack.enter_async_context(Client(kubeconfig.target(Mailboxes.name), manager=Mailboxes.name))
         duty: Duty = (SharedDuty if config.shared else LoneDuty)(own, _identity(root))
         process = _Process(config, root)
-        split, whole = duty.fences
         first, second, third, fourth = [
-            await stack.enter_async_context(Client(replace(kubeconfig.target(name), fence=fence), manager=name))
-            for name, fence in (
-                (Mailboxes.name, split),
-                (WhereResolver.name, split),
-                (PlacementTranslator.name, whole),
-                (StatusSummarizer.name, whole),
-            )
+            await stack.enter_async_context(each) for each in _clients(kubeconfig, *duty.fences)
         ]
         home = first.target.workspace
         parent = config.mailbox_parent or home
@@ -137,6 +131,17 @@ async def start(config: EdgeControllersConfig) -> None:
                 lambda controller, reconcile: reconcile,
             ),
         )
+
+
+def _clients(kubeconfig: Kubeconfig, split: Fence | None, whole: Fence | None) -> list[Client]:
+    """Return a client for each account: of two controllers whose keys are split, and of two whose are not."""
+    fences = {
+        Mailboxes.name: split,
+        WhereResolver.name: split,
+        PlacementTranslator.name: whole,
+        StatusSummarizer.name: whole,
+    }
+    return [Client(replace(kubeconfig.target(name), fence=fence), manager=name) for name, fence in fences.items()]
 
 
 class _Part(NamedTuple):

@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, 
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
-from atoll.machinery.apiserver.authentication.tokens import token_digest
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, token_digest
 from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.forwarded_identity import IDENTITY, passed_on
@@ -95,12 +95,15 @@ class ProxyAuthentication:
         assertions: AssertionSigner,
     ) -> None:
         self.certificates, self.assertions = certificates, assertions
-        #: The tokens of the token file; None without one.
-        self.listed = tokens.listed
         self._tokens, self._headers, self._groups = tokens, headers, groups
         self._dropped = (*headers.family, *_CLIENT_ADDRESS)
         #: Bytes, user and asserted user, by the identity of the user.
         self._users: LruCache[int, tuple[int, User, RequestUser]] = LruCache(USERS_BYTES, lambda entry: entry[0])
+
+    @property
+    def listed(self) -> StaticTokens | None:
+        """The tokens of the token file; None without one."""
+        return self._tokens.listed
 
     def identify(self, request: HttpRequest, cluster: str, view: View, *, vouch: bool = False) -> RequestUser:
         """The user of a request to a cluster ("" for none); `vouch`: to a backend that is no shard.
