@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atoll.cli.atoll import doctor
-from atoll.cli.atoll.doctor import Finding
+from atoll.cli.atoll.finding import Finding
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig

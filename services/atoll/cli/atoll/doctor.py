@@ -1,7 +1,7 @@
 """`atoll doctor`: checks whether this machine can hold a store and serve it, one line for each finding.
 
-Called by `main`; each check is a function that returns findings. Invariant: nothing is changed, except that a temporary
-file measures the duration of a durable write.
+Called by `main`; each check is a function that returns findings; those of settings are in `doctor_settings`.
+Invariant: nothing is changed, except that a temporary file measures the duration of a durable write.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
+from atoll.cli.atoll import doctor_settings
+from atoll.cli.atoll.finding import FAIL, OK, WARN, Finding
+from atoll.cli.atoll.output import fail
+from atoll.machinery.process import config as settings
 from atoll.machinery.process import host_resources
 from atoll.machinery.process.listen_address import PORT_FILE
 from atoll.machinery.storage.environment import filesystem
@@ -34,9 +38,9 @@ from atoll.machinery.stream.server.embedded import ServerFailed, find_binary
 from atoll.shard.config import ShardConfig
 from atoll.standalone import worker_count
 from atoll.standalone.runner import store_options
+from atoll.standalone.site.processes import StartConfig
 from atoll.standalone.worker_pool import SOCKET
 
-OK, WARN, FAIL = "ok", "warn", "fail"
 MIB, GIB = 1 << 20, 1 << 30
 FREE_WARN_BYTES = 4 * GIB
 #: A durable write above this is noticeable to users; SSDs need 1 to 5 ms.
@@ -48,24 +52,23 @@ YEARS = range(2025, 2100)
 COMMAND_TIMEOUT_S = 20.0
 PLUGINS = ("kubectl-ws", "kubectl-create-workspace", "kubectl-kcp", "kubectl-atoll")
 MAX_PORT = 65535
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One line: severity, subject and text."""
-
-    level: str
-    name: str
-    fact: str
-
-    def __str__(self) -> str:
-        return f"{self.level:4} {self.name}: {self.fact}"
+SETTINGS = (
+    doctor_settings.users,
+    doctor_settings.audit,
+    doctor_settings.outbound,
+    doctor_settings.serving,
+    doctor_settings.stream,
+)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print every finding. Return 1 if one of them is a failure."""
-    config = _config(arguments)
+    try:
+        config = _config(arguments)
+    except settings.ConfigError as error:
+        return fail(str(error))
     failed = False
-    for check in (disk, clock, cores, versions, permissions, port):
+    for check in (disk, clock, cores, versions, permissions, port, *SETTINGS):
         for finding in _safely(check, config):
             failed = failed or finding.level == FAIL
             sys.stdout.write(f"{finding}\n")
@@ -73,20 +76,28 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _config(arguments: Sequence[str]) -> ShardConfig:
-    defaults = ShardConfig()
+    """The settings to check: of a file, and flags. Raises ConfigError."""
     parser = argparse.ArgumentParser(
         prog="atoll doctor", description="Check whether this machine can run a shard.", allow_abbrev=False
     )
-    parser.add_argument("--root-directory", default=defaults.root_directory, metavar="DIRECTORY")
-    parser.add_argument("--bind-address", default=defaults.bind_address, metavar="ADDRESS")
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings of atoll start or atoll shard, which are checked too"
+    )
+    parser.add_argument("--root-directory", metavar="DIRECTORY")
+    parser.add_argument("--bind-address", metavar="ADDRESS")
     parser.add_argument(
         "--secure-port", type=int, metavar="PORT", help="port to check; that of the directory's last start unless given"
     )
-    parser.add_argument("--allow-any-filesystem", action="store_true", help="accept network and temporary file systems")
-    given = vars(parser.parse_args(list(arguments)))
-    if given["secure_port"] is None:
-        given["secure_port"] = _port_of(Path(given["root_directory"])) or defaults.secure_port
-    return ShardConfig(**given)
+    text = "accept network and temporary file systems"
+    parser.add_argument("--allow-any-filesystem", action="store_true", default=None, help=text)
+    given = {name: value for name, value in vars(parser.parse_args(list(arguments))).items() if value is not None}
+    config = ShardConfig()
+    if file := given.pop("config", ""):
+        config = settings.load(StartConfig, ["--config", file], os.environ, "atoll doctor")[0].shard
+    config = replace(config, **given)
+    if "secure_port" in given:
+        return config
+    return replace(config, secure_port=_port_of(Path(config.root_directory)) or config.secure_port)
 
 
 def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConfig) -> Iterator[Finding]:
