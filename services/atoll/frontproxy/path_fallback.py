@@ -3,8 +3,9 @@
 `handler` calls it for users that the proxy authenticated itself; of others a shard knows more (`authentication`). It
 finds a workspace in the moment after its creation, and while the state stream stands still. Each name costs one
 request: positive and negative results are cached, and concurrent look-ups of one name share a request. Limits are per
-shard and per user, so a client that probes random paths slows down only itself. Invariant: no request waits longer than
-DEADLINE_S; a path without a result by then does not exist.
+shard and per user, so a client that probes random paths slows down only itself. Invariants: no request waits longer
+than DEADLINE_S; a path below a known workspace is taken to be nobody's only if that workspace's shard said so. While
+that shard says nothing, the answer is the 503 of a known path there, whether the path exists or not.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import structlog
 
+from atoll.frontproxy.errors import shard_unreachable
 from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable, WorkspaceTarget
@@ -61,6 +63,14 @@ class _Object(WorkspaceTarget, frozen=True):
 _decoder = msgspec.json.Decoder(_Object)
 
 
+class _Result(NamedTuple):
+    """Until when it counts, the object (None: the shard does not return it), and whether the shard could say so."""
+
+    until_s: float
+    obj: _Object | None
+    was_read: bool = True
+
+
 class PathFallback:
     """Looks up paths. One for each event loop."""
 
@@ -68,18 +78,21 @@ class PathFallback:
         self, locator: WorkspaceLocator, store: Store, get: ShardGet, identity_headers: IdentityHeaders
     ) -> None:
         self._locator, self._store, self._get, self._identity_headers = locator, store, get, identity_headers
-        #: By base URL and target: when the result expires, and the result (None: it does not exist).
-        self._results: LruCache[tuple[str, str], tuple[float, _Object | None]] = LruCache(MAX_RESULTS)
-        self._lookups: dict[tuple[str, str], asyncio.Task[_Object | None]] = {}
+        #: By base URL and target.
+        self._results: LruCache[tuple[str, str], _Result] = LruCache(MAX_RESULTS)
+        self._lookups: dict[tuple[str, str], asyncio.Task[_Result]] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._waiting: Counter[str] = Counter()
 
     async def find(
         self, workspace: str, unknown: UnresolvedPath, user: User
     ) -> ShardLocation | Mounted | Unavailable | MountLoop | None:
-        """The location of a path, for a user; None if it does not exist, or was not found in time."""
+        """The location of a path, for a user; None if it does not exist.
+
+        Raises ServiceUnavailable if the shard that could tell does not, or not in time.
+        """
         if self._waiting[user.name] >= MAX_WAITING:
-            return None
+            raise shard_unreachable()
         self._waiting[user.name] += 1
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -87,7 +100,7 @@ class PathFallback:
                     return await self._arriving(workspace)
                 return await self._follow(unknown)
         except TimeoutError:
-            return None
+            raise shard_unreachable() from None
         finally:
             self._waiting[user.name] -= 1
             if not self._waiting[user.name]:
@@ -155,39 +168,42 @@ class PathFallback:
                     with self._store.snapshot() as view:
                         location = self._locator.find(view, name)
         except TimeoutError:
-            self._results.put(("", name), (time.monotonic() + ABSENT_S, None))
+            self._results.put(("", name), _Result(time.monotonic() + ABSENT_S, None))
             return None
         return location
 
     def _is_cached_absent(self, base_url: str, target: str) -> bool:
         known = self._results.get((base_url, target))
-        return known is not None and known[0] > time.monotonic() and known[1] is None
+        return known is not None and known.until_s > time.monotonic() and known.obj is None
 
     async def _object(self, base_url: str, target: str, cluster: str) -> _Object | None:
-        """An object of a shard, perhaps cached; None if the shard does not return it."""
-        known = self._results.get((base_url, target))
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
-        task = self._lookups.get((base_url, target))
-        if task is None:
-            task = self._lookups[base_url, target] = asyncio.create_task(self._request(base_url, target, cluster))
-        # A request that is cancelled or timed out does not cancel the look-up of the others.
-        return await asyncio.shield(task)
+        """An object of a shard, perhaps cached; None if the shard does not return it. Raises ServiceUnavailable."""
+        found = self._results.get((base_url, target))
+        if found is None or found.until_s <= time.monotonic():
+            task = self._lookups.get((base_url, target))
+            if task is None:
+                task = self._lookups[base_url, target] = asyncio.create_task(self._request(base_url, target, cluster))
+            # A request that is cancelled or timed out does not cancel the look-up of the others.
+            found = await asyncio.shield(task)
+        if not found.was_read:
+            raise shard_unreachable()
+        return found.obj
 
-    async def _request(self, base_url: str, target: str, cluster: str) -> _Object | None:
-        obj: _Object | None = None
+    async def _request(self, base_url: str, target: str, cluster: str) -> _Result:
+        obj, was_read = None, False
         try:
             async with asyncio.timeout(DEADLINE_S), self._slot(base_url):
                 response = await self._get(base_url, target, self._identity_headers(PROXY_USER, cluster))
+            was_read = response.status < 500 and response.status != 429
             if response.status == 200 and len(response.body) <= MAX_BODY:
                 obj = _decoder.decode(response.body)
         except (ClientError, TimeoutError, msgspec.DecodeError) as error:
             log.warning("path lookup at shard failed", shard=base_url, reason=str(error) or "timed out")
         finally:
             del self._lookups[base_url, target]
-        until_s = time.monotonic() + (ABSENT_S if obj is None else PRESENT_S)
-        self._results.put((base_url, target), (until_s, obj))
-        return obj
+        result = _Result(time.monotonic() + (ABSENT_S if obj is None else PRESENT_S), obj, was_read)
+        self._results.put((base_url, target), result)
+        return result
 
     def _slot(self, base_url: str) -> asyncio.Semaphore:
         found = self._slots.get(base_url)

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy import path_fallback
+from atoll.frontproxy.errors import shard_unreachable
 from atoll.frontproxy.path_fallback import MAX_LOOKUPS, MAX_WAITING, PROXY_USER, PathFallback
 from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import ServiceUnavailable
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SHARD
 from atoll.machinery.storage.lmdb_store import open_store
@@ -40,7 +42,8 @@ class Shards:
     """Shards with canned lookup results, which record the lookups."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, bytes | Exception] = {}
+        #: What it returns, an error of the connection, or the code of a refusal.
+        self.answers: dict[str, bytes | Exception | int] = {}
         self.requests: list[tuple[str, str]] = []
         self.in_flight = self.most = 0
         self.hold = asyncio.Event()
@@ -58,6 +61,8 @@ class Shards:
         answer = self.answers.get(path)
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, int):
+            return ClientResponse(answer, {}, b"{}")
         return ClientResponse(404 if answer is None else 200, {}, answer or b"{}")
 
 
@@ -144,8 +149,6 @@ async def test_behind_what_was_asked_for_the_way_goes_on_by_what_is_known(site: 
         b"no json",
         b"",
         encode_json({"spec": {"cluster": 1}}),
-        Unreachable("down"),
-        TimeoutError(),
     ],
 )
 async def test_what_does_not_say_where_it_is_is_not_there(site: Site, answer: bytes | Exception) -> None:
@@ -153,6 +156,24 @@ async def test_what_does_not_say_where_it_is_is_not_there(site: Site, answer: by
     assert await site.find("root:org:new") is None
     assert await site.find("root:org:new") is None
     assert len(site.shards.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [Unreachable("down"), TimeoutError(), 503, 429])
+async def test_below_a_shard_that_says_nothing_what_exists_and_what_does_not_are_the_same_503(
+    site: Site, monkeypatch: pytest.MonkeyPatch, answer: Exception | int
+) -> None:
+    site.shards.answers[target("1org", "new")] = answer
+    for path in ("root:org:new", "root:org:new:deep", "root:org:new"):
+        with pytest.raises(ServiceUnavailable) as refused:
+            await site.find(path)
+        assert refused.value.details == shard_unreachable().details
+    assert len(site.shards.requests) == 1, "it is remembered for a moment"
+    monkeypatch.setattr(path_fallback, "ABSENT_S", 0.0)
+    site.shards.answers[target("1org", "other")] = answer
+    with pytest.raises(ServiceUnavailable):
+        await site.find("root:org:other")
+    site.shards.answers[target("1org", "other")] = workspace("1other", "west")
+    assert await site.find("root:org:other") == ShardLocation("west", "1other", base_url("west"))
 
 
 async def test_a_workspace_that_is_unavailable_and_a_mount_are_found_as_such(site: Site) -> None:
@@ -212,7 +233,8 @@ async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_u
     await until(lambda: site.shards.in_flight == MAX_LOOKUPS)
     # Above its limit no request of the same user waits; another user, at another shard, is not delayed at all.
     async with asyncio.timeout(DEADLINE_S):
-        assert await site.find("root:org:none-more") is None
+        with pytest.raises(ServiceUnavailable):
+            await site.find("root:org:none-more")
     other = asyncio.create_task(site.find("root:new", BOB))
     await until(lambda: (base_url("root"), target("root", "new")) in site.shards.requests)
     site.shards.hold.set()
@@ -226,5 +248,6 @@ async def test_nobody_waits_beyond_the_deadline(site: Site, monkeypatch: pytest.
     monkeypatch.setattr(path_fallback, "DEADLINE_S", 0.01)
     site.shards.hold.clear()
     async with asyncio.timeout(DEADLINE_S):
-        assert await site.find("root:org:new") is None
+        with pytest.raises(ServiceUnavailable):
+            await site.find("root:org:new")
         await until(lambda: not site.shards.in_flight)
