@@ -6,13 +6,15 @@ be verified.
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from atoll.cli.atoll import main
 from atoll.machinery.process.pki import issued_by, pem_to_der
@@ -21,8 +23,23 @@ from atoll.machinery.process.private_files import load_pair
 pytestmark = pytest.mark.long
 
 PROCESSES = ("shard/root=root.example", "front-proxy/proxy-0=p0.example")
-#: The authority, the copies of what it signed, and the copies of what verifiers trust.
-CASES = {"requestheader-ca": (("proxy-0/proxy.crt", "root/proxy.crt"), ("root",))}
+BOTH = ("root", "proxy-0")
+ADMIN = "root/logical-cluster-admin.kubeconfig"
+
+
+class Case(NamedTuple):
+    """The copies of what an authority signed, the processes that trust it, and every which file a kill comes at."""
+
+    signed: tuple[str, ...]
+    trusting: tuple[str, ...]
+    stride: int = 1
+
+
+CASES = {
+    "requestheader-ca": Case(("proxy-0/proxy.crt", "root/proxy.crt"), ("root",)),
+    "client-ca": Case((ADMIN, "admin.kubeconfig"), BOTH, 3),
+    "serving-ca": Case(("proxy-0/serving.crt", "root/serving.crt"), BOTH, 3),
+}
 
 
 class Killed(BaseException):
@@ -61,7 +78,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def each_kill(site: Path, scratch: Path, command: str, name: str) -> Iterator[Path]:
     """Yield a copy of the site for every place at which the command was killed, after it was run again."""
-    for number in range(1000):
+    for number in range(0, 1000, CASES[name].stride):
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.copytree(site, scratch)
         with pytest.MonkeyPatch.context() as patch:
@@ -71,7 +88,6 @@ def each_kill(site: Path, scratch: Path, command: str, name: str) -> Iterator[Pa
             except Killed:
                 pass
             else:
-                print(f"{command} {name}: killed {number} times")
                 assert number > 2, "it changes files"
                 return
         assert certs(scratch, command, name) == 0
@@ -80,15 +96,23 @@ def each_kill(site: Path, scratch: Path, command: str, name: str) -> Iterator[Pa
 
 
 def signed(site: Path, name: str) -> list[bytes]:
-    return [pem_to_der((site / file).read_bytes()) for file in CASES[name][0]]
+    return [pem_to_der(certificate(site / file)) for file in CASES[name].signed]
+
+
+def certificate(path: Path) -> bytes:
+    """The certificate in a file, or the one that a kubeconfig presents."""
+    content = path.read_bytes()
+    if path.suffix != ".kubeconfig":
+        return content
+    return base64.b64decode(yaml.safe_load(content)["users"][0]["user"]["client-certificate-data"])
 
 
 def trusted(site: Path, name: str) -> list[bytes]:
-    return [(site / process / f"{name}.crt").read_bytes() for process in CASES[name][1]]
+    return [(site / process / f"{name}.crt").read_bytes() for process in CASES[name].trusting]
 
 
 def pairs_hold(site: Path) -> None:
-    for process in ("root", "proxy-0"):
+    for process in BOTH:
         for pair in ("serving", "proxy"):
             load_pair(site / process / f"{pair}.crt", site / process / f"{pair}.key")
 
