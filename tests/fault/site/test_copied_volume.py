@@ -1,0 +1,86 @@
+"""A second process of one shard is started by mistake, on a copy of its volume: the later one fences off the earlier.
+
+Its first message in the stream of the shard does: the earlier one finds it at its own next message, and ends. On the
+same volume the lock refuses it (`integration/standalone/test_lifecycle`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from atoll.standalone.site.processes import ProcessSpec
+from harness.clients.api import Api, configmap, eventually
+from harness.clients.site_operations import MAPS, made
+from harness.servers.site import ServingProcess, Site
+
+pytestmark = pytest.mark.long
+
+PATIENCE_S = 120.0
+
+
+class Twins(NamedTuple):
+    """A shard and the process on the copy of its volume, which is not started; a workspace of the shard, by path and by
+    cluster, with the ConfigMap `kept`."""
+
+    site: Site
+    first: ServingProcess
+    second: ServingProcess
+    path: str
+    cluster: str
+
+
+def beside(site: Site, shard: ServingProcess, directory: Path) -> ServingProcess:
+    """A process with the settings of a shard, on another directory and port."""
+    port = site._ports.reserve(0)
+    changed = {"--secure-port": str(port), "--root-directory": str(directory)}
+    arguments = [each for each in shard.command[3:] if each.partition("=")[0] not in changed]
+    arguments += [f"{name}={value}" for name, value in changed.items()]
+    return ServingProcess(site, ProcessSpec(f"{shard.name}-copy", tuple(arguments), f"https://127.0.0.1:{port}"))
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Iterator[Twins]:
+    with Site(tmp_path, shards=2) as site:
+        first = site.shards["shard-1"]
+        path, cluster = made(site, "root", "shard-1")
+        site.proxy.api(path).post(MAPS, configmap("kept"))
+        first.stop()
+        shutil.copytree(site.layout.shard("shard-1"), tmp_path / "copy")
+        first.start()
+        second = beside(site, first, tmp_path / "copy")
+        try:
+            yield Twins(site, first, second, path, cluster)
+        finally:
+            second.stop()
+
+
+def has_ended(shard: ServingProcess, api: Api, other: Api) -> bool:
+    """Whether a shard ended. It looks at its stream when it writes there, and finds what the other has written."""
+    if shard.running:
+        try:
+            for each in (other, api):
+                each.send("POST", MAPS, {**configmap(""), "metadata": {"generateName": "more-"}})
+        except (OSError, http.client.HTTPException):
+            api.close()
+    return not shard.running
+
+
+def test_the_process_on_the_copy_goes_on_and_the_one_before_ends(twins: Twins) -> None:
+    site, first, second = twins.site, twins.first, twins.second
+    second.start()
+    earlier, later = first.api(twins.cluster).at_once(), second.api(twins.cluster).at_once()
+    eventually(partial(has_ended, first, earlier, later), "the first one ends", PATIENCE_S)
+    assert "writer was deposed" in first.log()
+    assert "writer was deposed" not in second.log()
+    later.get(f"{MAPS}/kept")
+    later.post(MAPS, configmap("after"))
+    # The proxy takes the address from the Shard object, which the one that serves has written.
+    proxy = site.proxy.api(twins.path)
+    eventually(lambda: proxy.send("GET", f"{MAPS}/after").code == 200, "the proxy follows", PATIENCE_S)
