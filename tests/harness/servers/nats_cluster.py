@@ -136,6 +136,11 @@ class NatsCluster:
         """The ports of each server for clients and for routes."""
         return list(self._at.values())
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that run."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def free_port(self) -> int:
         return self._ports.reserve(0)
 

@@ -18,6 +18,7 @@ from atoll.standalone.site.credentials import CACHE_USER, CLIENT_CA, credential_
 from harness.clients.api import eventually
 from harness.environment import ROOT
 from harness.servers.launch import launch
+from harness.servers.nats_cluster import NatsCluster
 from harness.servers.processes import children
 from harness.servers.shard_process import ShardProcess
 
@@ -27,18 +28,18 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 START_S = 300.0
 #: Executed, not forked: it has no socket of the tests.
 ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
-_ROW = re.compile(r"^\| `([a-z-]+)` \|([^|]*)\|", re.MULTILINE)
+_ROW = re.compile(r"^\| `([a-z-]+)`( of a cluster)? \|([^|]*)\|", re.MULTILINE)
 _LISTENS, _UNIX_LISTENS = "0A", "00010000"
 
 
 def documented() -> dict[str, set[str]]:
     """The sockets of each process by the table."""
     section = (ROOT / "docs" / "operating.md").read_text().partition("\n## Listeners\n")[2].partition("\n## ")[0]
-    return {name: set(re.findall(r"`([^`]+)`", cell)) for name, cell in _ROW.findall(section)}
+    return {name + kind: set(re.findall(r"`([^`]+)`", cell)) for name, kind, cell in _ROW.findall(section)}
 
 
-def sockets(pid: int) -> set[str]:
-    """What a process listens on, and every UDP socket of it."""
+def sockets(pid: int, **ports: int) -> set[str]:
+    """What a process listens on, and every UDP socket of it. TCP ports may be told apart by names."""
     held: set[str] = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
@@ -48,7 +49,9 @@ def sockets(pid: int) -> set[str]:
         lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
         return [row for row in map(str.split, lines) if f"socket:[{row[inode]}]" in held]
 
-    found = {"tcp" for table in ("tcp", "tcp6") for row in rows(table, 9) if row[3] == _LISTENS}
+    named_ports = {port: f"tcp {name}" for name, port in ports.items()}
+    listening = [row for table in ("tcp", "tcp6") for row in rows(table, 9) if row[3] == _LISTENS]
+    found = {named_ports.get(int(row[1].rpartition(":")[2], 16), "tcp") for row in listening}
     found |= {"udp" for table in ("udp", "udp6") for _ in rows(table, 9)}
     named = [row[7] for row in rows("unix", 6) if row[3] == _UNIX_LISTENS]
     return found | {f"unix {re.sub(r'^m[0-9]+$', 'm<number>', Path(path).name)}" for path in named}
@@ -148,3 +151,17 @@ def test_what_runs_beside_a_site_listens_on_what_is_listed(
     site: ShardProcess, tmp_path: Path, name: str, sockets_of: Callable[[ShardProcess, Path], set[str]]
 ) -> None:
     assert sockets_of(site, tmp_path) == documented()[name]
+
+
+async def test_nats_servers_of_a_cluster_listen_on_what_is_listed(tmp_path: Path) -> None:
+    async with NatsCluster(tmp_path) as nats:
+
+        def found() -> list[set[str]]:
+            pids = nats.pids.values()
+            return [
+                sockets(pid, clients=port, route=route) for pid, (port, route) in zip(pids, nats.ports, strict=True)
+            ]
+
+        listed = documented()["nats-server of a cluster"]
+        eventually(lambda: all(listed <= each for each in found()), "each takes clients and servers")
+        assert found() == [listed] * 3
