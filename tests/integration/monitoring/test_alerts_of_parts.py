@@ -1,13 +1,12 @@
-"""Alerts whose causes are a disk, a clock, a file, a client or silence: the part that shows them, in this process."""
+"""Alerts whose causes are a slow disk, a clock, a file, a client or silence: the part that shows them, in process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,9 +22,7 @@ from atoll.machinery.process import pki
 from atoll.machinery.process import tls as contexts
 from atoll.machinery.process.certificate_expiry import CertificateExpiry
 from atoll.machinery.storage.clock import MAX_STEP_S, Clock
-from atoll.machinery.storage.contract import StoreFull
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.storage.options import MIB
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.metrics import ServerMetrics
@@ -37,8 +34,6 @@ from harness.clients.raw_http import until
 from harness.data.stores import key, put, store_options
 
 pytestmark = pytest.mark.long
-
-DISK_MIB = 64
 
 
 def exposition(registry: CollectorRegistry) -> str:
@@ -55,18 +50,6 @@ class Wall:
         return time.time() + self.step_s
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(directory)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this user may not mount a file system")
-    yield directory
-    subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
 @contextlib.asynccontextmanager
 async def measured(directory: Path, wall: Wall | None = None, **options: Any) -> AsyncIterator[tuple[LmdbStore, Any]]:
     """A store and its metrics."""
@@ -76,36 +59,6 @@ async def measured(directory: Path, wall: Wall | None = None, **options: Any) ->
         yield store, registry
     finally:
         await store.close()
-
-
-async def looked(store: LmdbStore) -> None:
-    """Return once the next look at the disk measures it."""
-    store.space._measured_at = float("-inf")
-    store.space.check()
-
-
-async def test_a_disk_that_fills_up_fires_each_of_its_alerts_once(disk: Path) -> None:
-    async with measured(disk / "store", reserve_bytes=MIB) as (store, registry):
-        await store.submit([put(key("o"))])
-        texts = [exposition(registry)]
-        for used_mib in (46, 56, 62):
-            (disk / "other").write_bytes(bytes(used_mib * MIB))
-            await looked(store)
-            texts.append(exposition(registry))
-        assert begun_to_fire(texts[:1]) == {}
-        assert begun_to_fire(texts[:2]) == {"AtollDiskAt70": 1}
-        assert begun_to_fire(texts[:3]) == {"AtollDiskAt70": 1, "AtollDiskAt85": 1}
-        assert begun_to_fire(texts) == {"AtollDiskAt70": 1, "AtollDiskAt85": 1, "AtollDiskAt95": 1}
-        with (disk / "other").open("ab") as other, contextlib.suppress(OSError):
-            other.write(bytes(2 * MIB))
-        await looked(store)
-        with pytest.raises(StoreFull):
-            await store.submit([put(key("more"))])
-        assert begun_to_fire([texts[-1], exposition(registry)]) == {
-            "AtollDiskAt70": 1,
-            "AtollDiskAt85": 1,
-            "AtollDiskAt95": 1,
-        } | {"AtollStoreFull": 1}
 
 
 async def test_a_step_of_the_wall_clock_fires_until_it_is_back(tmp_path: Path) -> None:
