@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from atoll.machinery.edge.syncerconfigs import number_of
 from harness.clients.api import Api, Object, eventually
 from harness.servers.edge_service import GROUP, an_object, location
 
@@ -39,13 +40,14 @@ def inventory(root: Api) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def mailboxes(root: Api, inventory: Api) -> Iterator[dict[str, Api]]:
-    """The mailboxes of both, ready."""
+    """The mailboxes of both, ready, with their lists."""
     home, found = root.at("root:espw"), {}
     for each in (inventory.get(f"{TARGETS}/{name}").json for name in NAMES):
         name = f"{each['metadata']['annotations']['kcp.io/cluster']}-mb-{each['metadata']['uid']}"
         found[each["metadata"]["name"]] = root.at(f"root:espw:{name}")
     names = [api.cluster.rpartition(":")[2] for api in found.values()]
     eventually(lambda: {phase(home, name) for name in names} == {"Ready"}, "the mailboxes are ready")
+    eventually(lambda: all(map(is_whole, found.values())), "the lists are there")
     yield found
     for api in (home, *found.values()):
         api.close()
@@ -88,6 +90,12 @@ def listed(api: Api) -> Object:
     """The spec of the list in a mailbox."""
     found: Object = api.get(f"{GROUP}/syncerconfigs/the-one").json["spec"]
     return found
+
+
+def is_whole(mailbox: Api) -> bool:
+    """Whether the translator wrote the list, which comes after a mailbox is ready."""
+    found = mailbox.send("GET", f"{GROUP}/syncerconfigs/the-one")
+    return found.code == 200 and number_of(found.json) > 0
 
 
 def condition(api: Api, name: str, type_: str = "Projected") -> Object:

@@ -10,7 +10,7 @@ import pytest
 from harness.clients.api import MERGE, Api, Object, crd, define, eventually
 from harness.servers.edge_service import GROUP, an_object, location
 from integration.edge.mailbox_world import CONFIGS, MailboxWorld
-from integration.edge.placed import LOCATIONS, TARGETS, is_created, new_workload, phase
+from integration.edge.placed import LOCATIONS, TARGETS, is_created, is_whole, new_workload, phase
 
 COLLECTORS, SUMMARIES = f"{GROUP}/statuscollectors", f"{GROUP}/statussummaries"
 DOMAIN = "harbour.example.com"
@@ -59,6 +59,7 @@ def edges(root: Api) -> Iterator[dict[str, Edge]]:
         mailbox = f"{target['annotations']['kcp.io/cluster']}-mb-{target['uid']}"
         eventually(partial(lambda mailbox: phase(home, mailbox) == "Ready", mailbox), "the mailbox is ready")
         found[name] = Edge(MailboxWorld(root, mailbox))
+        eventually(partial(is_whole, found[name].world.admin), "the list is there")
     yield found
     for name in NAMES:
         for path in (TARGETS, LOCATIONS):

@@ -48,7 +48,7 @@ def test_on_sigterm_streams_end_requests_finish_and_the_exit_code_is_0(tmp_path:
             watch.request("GET", f"/clusters/root{CONFIGMAPS}?watch=1", headers=api.headers())
             stream = watch.getresponse()
             creating.sendall(head.encode() + body[:20])
-            helpers = children(pid)
+            helpers = eventually(lambda: children(pid), "the NATS server runs")
             os.kill(pid, signal.SIGTERM)
             # http.client raises IncompleteRead unless the last chunk came: the watch was ended, not cut.
             stream.read()

@@ -11,6 +11,7 @@ import pytest
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
+from atoll.machinery.client.lease import Timing
 from atoll.syncer.syncer import Options, Syncer
 from harness.clients.api import Api, workspace_under
 from harness.servers.in_process.mailbox_view import MailboxView
@@ -49,7 +50,7 @@ def run(cluster: tuple[Target, str], view: MailboxView) -> Run:
     """A syncer of one SyncTarget between the mailbox and the cluster."""
     uid = str(uuid.uuid4())
 
-    def running(state_file: Path | None = None) -> AbstractAsyncContextManager[Syncer]:
-        return syncing(cluster, view.target, Options(uid, 500.0, 500, state_file, TIMING, TIMING))
+    def running(state_file: Path | None = None, timing: Timing = TIMING) -> AbstractAsyncContextManager[Syncer]:
+        return syncing(cluster, view.target, Options(uid, 500.0, 500, state_file, timing, timing))
 
     return running

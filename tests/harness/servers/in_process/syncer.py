@@ -20,6 +20,8 @@ from harness.servers.in_process.mailbox_view import MailboxView
 
 #: Leases that another syncer takes over soon.
 TIMING = Timing(2.0, 0.3)
+#: Leases that outlive every pause of a busy machine: another syncer has them once they are given up.
+HELD = Timing(60.0, 0.3)
 #: Runs a syncer until the context ends.
 Run = Callable[..., AbstractAsyncContextManager[Syncer]]
 
