@@ -19,7 +19,7 @@ ACCOUNTS: Object = {
     "resources": ["serviceaccounts"],
 }
 #: Objects of a new namespace are there within a second; a busy machine takes longer.
-PROMPT_S = 20.0
+PROMPT_S = 60.0
 
 
 @pytest.fixture
@@ -85,4 +85,4 @@ def test_what_a_webhook_denied_is_tried_again_whatever_its_reason_was(
     make(api, "denied")
     eventually(lambda: server.requests("/deny"), "the webhook is asked", PROMPT_S)
     api.delete(f"{configurations('Validating')}/hooks")
-    eventually(lambda: has_account(api, "denied"), "the account", 30)
+    eventually(lambda: has_account(api, "denied"), "the account", PROMPT_S)

@@ -18,7 +18,7 @@ NAMESPACES = "/api/v1/namespaces"
 MAX_TOTAL = "core.kcp.io/max-total-objects"
 CIRCLES = schema("circles")
 #: A second is promised; a busy machine takes longer.
-PROMPT_S = 20.0
+PROMPT_S = 60.0
 
 
 def content(namespace: str, plural: str = "configmaps") -> str:

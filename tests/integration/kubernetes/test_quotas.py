@@ -12,7 +12,7 @@ from harness.clients.api import MERGE, Api, Object, eventually
 NAMESPACE = "/api/v1/namespaces/default"
 PODS, SERVICES, CLAIMS = (f"{NAMESPACE}/{plural}" for plural in ("pods", "services", "persistentvolumeclaims"))
 QUOTAS = f"{NAMESPACE}/resourcequotas"
-PROMPT_S = 20.0
+PROMPT_S = 60.0
 
 
 @pytest.fixture

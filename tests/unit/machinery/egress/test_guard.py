@@ -193,7 +193,8 @@ async def test_the_circuit_of_an_admission_webhook_repeats_the_last_words_and_tr
 ) -> None:
     up = asyncio.Event()
     egress = Egress(OPEN)
-    call = outbound(webhook, timeout_s=0.05, breaking=breakers.EAGER)
+    # Long enough for a handshake on a busy machine.
+    call = outbound(webhook, timeout_s=0.25, breaking=breakers.EAGER)
     hang = threading.Event()
     webhook.answer = lambda body: Odd(200) if hang.wait(60) else Odd(500)
     errors = [await refused(egress, call) for _ in range(breakers.FAILURES + 1)]
