@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from atoll.machinery.wire import server as server_module
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -34,7 +35,9 @@ async def test_idle_connections_are_closed_and_new_ones_refused(serve: Serve) ->
         await running.connect()
 
 
-async def test_who_was_connected_before_may_send_one_request(serve: Serve) -> None:
+async def test_who_was_connected_before_may_send_one_request(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Longer than any pause of a busy machine.
+    monkeypatch.setattr(server_module, "FIRST_REQUEST_S", 60.0)
     running = await serve(echo)
     accepted = await running.connect()
     await until(lambda: running.server.connections == 1)
