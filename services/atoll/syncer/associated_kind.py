@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from sys import intern
 
 import msgspec
@@ -102,7 +102,7 @@ class AssociatedKind:
         """Forget an object."""
         self._observe(self._ref(key_of(obj)), None, None)
 
-    def complete(self, keys: set[Key]) -> None:
+    def complete(self, keys: Set[Key]) -> None:
         """Forget what a list does not have."""
         for ref in self._index.refs((self._served.resource.group, self._served.resource.plural)):
             if (ref.namespace, ref.name) not in keys:

@@ -8,7 +8,7 @@ limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import suppress
 
 import msgspec
@@ -74,7 +74,7 @@ class _Live:
         if self.packed.pop(key, None) is not None:
             self._tell(key)
 
-    def complete(self, keys: set[Key]) -> None:
+    def complete(self, keys: Set[Key]) -> None:
         was_complete, self.is_complete = self.is_complete, True
         for key in [key for key in self.packed if key not in keys]:
             del self.packed[key]

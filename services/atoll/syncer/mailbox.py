@@ -7,7 +7,7 @@ gone, whatever becomes of the connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
 from atoll.machinery.client.client import Client
@@ -170,7 +170,7 @@ class Mailbox:
         """Forget the object of an item."""
         self._forget(_ref(obj), int(obj["metadata"]["resourceVersion"]))
 
-    def complete(self, keys: set[Key]) -> None:
+    def complete(self, keys: Set[Key]) -> None:
         """Forget what a list does not have."""
         names = {name for _, name in keys}
         known = [

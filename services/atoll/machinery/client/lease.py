@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,10 +31,14 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How long a Lease lasts, and how often its holder renews it."""
+    """How long a Lease lasts, and how often its holder renews it, a tenth more or less."""
 
     lasts_s: float
     renewal_s: float
+
+
+#: Keeps holders that began together from renewing together; small, so that as many tries as before fit into a Lease.
+JITTER = 0.1
 
 
 class Renewals(Protocol):
@@ -102,7 +107,7 @@ class Lease:
                 log.info("lease taken", lease=self._name)
                 self._taken()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.renewal_s):
+                async with asyncio.timeout(self._timing.renewal_s * random.uniform(1 - JITTER, 1 + JITTER)):
                     await self._nudged.wait()
             self._nudged.clear()
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from atoll.machinery.client import lease as leases
 from atoll.machinery.client.lease import LEASES, Lease, Timing
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
@@ -192,6 +196,24 @@ async def test_a_process_that_was_killed_knows_its_renewals_and_an_answer_that_i
             server.is_deaf = False
             await until(lambda: _nudged(lease, lambda: lease.failure == ""), "it goes on")  # noqa: B023
             assert (lease.is_held, server.holder) == (True, "a")
+
+
+async def test_the_time_between_two_renewals_is_another_each_time_and_a_tenth_more_or_less_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, client = list[float](), Leases()
+
+    def timeout(delay_s: float) -> asyncio.Timeout:
+        waits.append(delay_s)
+        return asyncio.timeout(0)
+
+    monkeypatch.setattr(leases, "asyncio", SimpleNamespace(timeout=timeout, Event=asyncio.Event))
+    given: Any = client
+    async with running(Lease(given, "l", "a", Timing(600.0, 20.0), lambda: None)):
+        await until(lambda: _answer(len(waits) > 50), "it is renewed")
+    assert min(waits) >= 18.0
+    assert max(waits) <= 22.0
+    assert max(waits) - min(waits) > 1.0
 
 
 @asynccontextmanager
