@@ -89,8 +89,8 @@ async def test_of_others_workspaces_only_those_with_exports_are_kept(sea: Archip
     await east.put(export_key(clusters[7]))
     await west.follow(needed_only=True)
     await west.until(lambda view: view.replicas.get(export_key(clusters[7])))
-    assert selected(west, "east") == {cluster_key(clusters[7])}
-    assert selected(west, "root") == {workspace_key(ROOT, "shop7")}
+    await eventually(lambda: selected(west, "east") == {cluster_key(clusters[7])})
+    await eventually(lambda: selected(west, "root") == {workspace_key(ROOT, "shop7")})
     assert west.replica(cluster_key(clusters[7])) is not None
     await east.put(export_key(clusters[3]))
     await west.until(lambda view: view.replicas.get(export_key(clusters[3])))
@@ -113,7 +113,7 @@ async def test_the_parents_of_an_own_cluster_are_kept_as_soon_as_it_is_made(sea:
     inner = await workspace(sea, "inner", "west", shop, "east")
     await west.until(lambda view: view.replicas.get(workspace_key(shop, "inner")))
     await west.until(lambda view: view.replicas.get(cluster_key(shop)))
-    assert selected(west, "root") == {workspace_key(ROOT, "shop")}
+    await eventually(lambda: selected(west, "root") == {workspace_key(ROOT, "shop")})
     await sea.shard("east").put(workspace_key(shop, "inner"), spec={"cluster": inner}, status={"phase": "Ready"})
     await says(west, workspace_key(shop, "inner"), b"Ready")
     await west.delete(cluster_key(inner))
