@@ -43,6 +43,9 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     audit, clients = str(directory / "audit.log"), str(directory / "clients.crt")
     flags = ("--edge", "true", "--audit-log-path", audit, "--client-ca-file", clients)
     with ShardProcess(directory, *flags) as running:
+        inventory = Api(running, INVENTORY)
+        eventually(lambda: inventory.send("GET", f"{GROUP}/synctargets").code == 200, "the inventory is initialized")
+        inventory.close()
         yield running
 
 
@@ -71,7 +74,6 @@ def controllers(shard: ShardProcess) -> list[int]:
 
 def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(shard: ShardProcess) -> None:
     inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
-    eventually(lambda: inventory.send("GET", f"{GROUP}/synctargets").code == 200, "the inventory is initialized")
     made = inventory.post(f"{GROUP}/synctargets", an_object("SyncTarget", "one")).json
     eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the mailbox is there")
     # A Workspace is written once more after it is Ready.

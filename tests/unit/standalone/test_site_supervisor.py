@@ -98,6 +98,17 @@ async def test_a_held_process_that_is_not_needed_ends() -> None:
     assert not is_alive(child)
 
 
+async def test_another_process_takes_the_place_of_a_held_one_that_was_killed() -> None:
+    held = HeldProcess("version")
+    await held.load()
+    child = held._child
+    assert child is not None
+    child.kill()
+    async with asyncio.timeout(TIMEOUT_S):
+        await child.wait()
+        assert await run_to_end(ProcessSpec("version", ("version",), ""), held) == 0
+
+
 def test_settings_meant_for_us_are_not_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATOLL_SHARDS", "3")
     assert "ATOLL_SHARDS" not in child_process.environment()

@@ -33,13 +33,12 @@ class HeldProcess:
         self._child = await _spawn(self._command, arguments, asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE)
 
     async def begin(self, process: ProcessSpec) -> asyncio.subprocess.Process:
-        """Let it work. The caller ends it from now on."""
-        if self._child is None:
-            return await started(process, asyncio.subprocess.DEVNULL)
+        """Let it work; another one, if it did not live until now. The caller ends it from now on."""
         child, self._child = self._child, None
-        if child.stdin is not None:
-            child.stdin.write(msgspec.json.encode(process.arguments[1:]))
-            child.stdin.close()
+        if child is None or child.returncode is not None or child.stdin is None or child.stdin.is_closing():
+            return await started(process, asyncio.subprocess.DEVNULL)
+        child.stdin.write(msgspec.json.encode(process.arguments[1:]))
+        child.stdin.close()
         return child
 
     async def end(self) -> None:
