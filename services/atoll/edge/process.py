@@ -37,14 +37,14 @@ from atoll.edge.where_resolver import WhereResolver
 from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.apiserver.serving.health_server import HealthServer
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.client.renewal import renewable
 from atoll.machinery.client.target import Fence
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import Reconcile, work
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.process.file_watch import renew_server
+from atoll.machinery.process.file_watch import ClientFiles, renew_clients, renew_server
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import take_port
@@ -83,15 +83,15 @@ async def start(config: EdgeControllersConfig) -> None:
     if not config.allow_any_filesystem:
         require_local(root)
     await asyncio.to_thread(root.mkdir, mode=0o700, parents=True, exist_ok=True)
-    kubeconfig, export = Kubeconfig.load(config.kubeconfig), service().export
+    accounts, export = _Accounts(config.kubeconfig), service().export
     async with AsyncExitStack() as stack:
         store = EdgeStore(root / "store", allow_any_filesystem=config.allow_any_filesystem)
         stack.callback(store.close)
-        own = await stack.enter_async_context(Client(kubeconfig.target(Mailboxes.name), manager=Mailboxes.name))
+        own = await stack.enter_async_context(accounts.client(Mailboxes.name))
         duty: Duty = (SharedDuty if config.shared else LoneDuty)(own, _identity(root))
-        process = _Process(config, root)
+        process = _Process(config, root, accounts)
         first, second, third, fourth = [
-            await stack.enter_async_context(each) for each in _clients(kubeconfig, *duty.fences)
+            await stack.enter_async_context(each) for each in accounts.clients(*duty.fences)
         ]
         home = first.target.workspace
         parent = config.mailbox_parent or home
@@ -133,15 +133,26 @@ async def start(config: EdgeControllersConfig) -> None:
         )
 
 
-def _clients(kubeconfig: Kubeconfig, split: Fence | None, whole: Fence | None) -> list[Client]:
-    """Return a client for each account: of two controllers whose keys are split, and of two whose are not."""
-    fences = {
-        Mailboxes.name: split,
-        WhereResolver.name: split,
-        PlacementTranslator.name: whole,
-        StatusSummarizer.name: whole,
-    }
-    return [Client(replace(kubeconfig.target(name), fence=fence), manager=name) for name, fence in fences.items()]
+class _Accounts:
+    """The accounts in the kubeconfig. Their credentials are read again when it changes (`files`)."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._kubeconfig = kubeconfig
+        self.files: list[ClientFiles] = []
+
+    def client(self, name: str, fence: Fence | None = None) -> Client:
+        """Return a client of one account."""
+        target = renewable(self._kubeconfig, name, self.files)
+        return Client(replace(target, fence=fence), manager=name)
+
+    def clients(self, split: Fence | None, whole: Fence | None) -> list[Client]:
+        """Return a client for each account: of two controllers whose keys are split, and of two whose are not."""
+        return [
+            self.client(Mailboxes.name, split),
+            self.client(WhereResolver.name, split),
+            self.client(PlacementTranslator.name, whole),
+            self.client(StatusSummarizer.name, whole),
+        ]
 
 
 class _Part(NamedTuple):
@@ -154,8 +165,8 @@ class _Part(NamedTuple):
 
 
 class _Process:
-    def __init__(self, config: EdgeControllersConfig, root: Path) -> None:
-        self._config, self._root = config, root
+    def __init__(self, config: EdgeControllersConfig, root: Path, accounts: _Accounts) -> None:
+        self._config, self._root, self._accounts = config, root, accounts
         self._life = Lifetime()
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -187,6 +198,7 @@ class _Process:
             duty.run(),
             *map(self._work, parts),
             renew_server(config.tls_cert_file, config.tls_private_key_file, config.client_ca_file, server.use),
+            renew_clients(self._accounts.files),
             return_freed_memory(),
         )
         log.info("serving", url=f"https://{config.host}:{port}")

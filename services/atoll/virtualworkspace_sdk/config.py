@@ -23,6 +23,7 @@ class ViewConfig(ServerConfig, frozen=True, kw_only=True):
     requestheader_client_ca_file: str = ""
     requestheader_allowed_names: str = ""
     client_ca_file: str = ""
+    client_crl_file: str = ""
 
     SUMMARY: ClassVar[str] = "Serve a virtual workspace of an APIExport."
     SUBJECTS: ClassVar[Subjects] = {
@@ -41,6 +42,7 @@ class ViewConfig(ServerConfig, frozen=True, kw_only=True):
             "requestheader_allowed_names": "comma separated common names of these; empty: any certificate of the CAs",
             "client_ca_file": "PEM file with the CAs of other clients, whose certificates name them; those of the"
             " organization system:masters may read /metrics",
+            "client_crl_file": "PEM file with revocation lists (CRLs) of client certificates; reread when it changes",
             "allow_any_filesystem": "accept network and temporary file systems",
         },
         "Logs": LOG_SETTINGS,

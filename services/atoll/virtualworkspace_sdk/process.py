@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,17 +18,19 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ReloadTarget, reload_on_change
 from atoll.machinery.client.client import WILDCARD, Client
 from atoll.machinery.client.kubeconfig import KubeconfigError
+from atoll.machinery.client.renewal import renewable
 from atoll.machinery.kinds.custom import kinds_of_resource_schema
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
+from atoll.machinery.process.file_watch import ClientFiles, renew_clients
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import BackgroundWorkFailed, Lifetime
 from atoll.machinery.process.listen_address import url_host
-from atoll.machinery.process.private_files import Pair
-from atoll.machinery.process.tls import server_context
+from atoll.machinery.process.private_files import InvalidCredentials, PkiError, load_pair
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -58,20 +61,22 @@ def run(*views: View, arguments: Sequence[str] | None = None) -> None:
     logging.configure(config.log_level, config.log_format)
     try:
         uvloop.run(serve(views, config))
-    except (OSError, KubeconfigError, BackgroundWorkFailed) as error:
+    except (OSError, PkiError, InvalidCredentials, KubeconfigError, BackgroundWorkFailed) as error:
         sys.exit(f"{name}: {error}")
 
 
 async def serve(views: Sequence[View], config: ViewConfig) -> None:
     """Serve views of one export with loaded settings, on a running loop.
 
-    Raises OSError, KubeconfigError, BackgroundWorkFailed, ValueError for views that cannot be served together, and what
-    opening the store raises.
+    Raises OSError, PkiError, InvalidCredentials, KubeconfigError, BackgroundWorkFailed, ValueError for views that
+    cannot be served together, and what opening the store raises.
     """
     store = open_rows(config.directory, anywhere=config.allow_any_filesystem)
     try:
-        async with Client.from_kubeconfig(config.kubeconfig, config.context, manager=views[0].name) as client:
-            await _Serving(views, config, store, client).run()
+        renewed: list[ClientFiles] = []
+        target = renewable(config.kubeconfig, config.context, renewed)
+        async with Client(target, manager=views[0].name) as client:
+            await _Serving(views, config, store, client).run(renewed)
     finally:
         await store.close()
 
@@ -90,16 +95,22 @@ class _Serving:
         self._reviews = Reviews(client, config.export, self._projection.clients)
         self._life = Lifetime()
 
-    async def run(self) -> None:
-        """Run until stopped. Raises BackgroundWorkFailed when a background task ended."""
+    async def run(self, renewed: Sequence[ClientFiles]) -> None:
+        """Run until stopped, and renew clients. Raises BackgroundWorkFailed when a background task ended."""
         self._life.stop_on_signals()
-        listener = await self._listen()
+        files = _client_ca_files(self._config)
+        cas, serving = await asyncio.to_thread(lambda: (files.read(), load_pair(*map(Path, files.serving))))
+        names = settings.comma_separated(self._config.requestheader_allowed_names)
+        certificates = Certificates(cas.clients, cas.proxies, names, revoked=cas.revoked)
+        listener = await self._listen(certificates, cas.context(serving))
         permissions = Permissions(self._client, self._projection, self._reviews, self._watches, self._store)
         self._life.run_in_background(
             endpoints.follow(self._client, self._config.export, self._projection),
             self._projection.run(),
             self._store.run_maintenance(),
             permissions.run(),
+            reload_on_change(files, cas, ReloadTarget(serving, certificates, listener)),
+            renew_clients(renewed),
             return_freed_memory(),
         )
         await self._life.stopped()
@@ -108,25 +119,13 @@ class _Serving:
         await self._projection.close()
         self._life.check()
 
-    async def _listen(self) -> Server:
+    async def _listen(self, certificates: Certificates, context: ssl.SSLContext) -> Server:
         config = self._config
-        certificate, key, proxies, clients = await asyncio.to_thread(
-            _read,
-            config.tls_cert_file,
-            config.tls_private_key_file,
-            config.requestheader_client_ca_file,
-            config.client_ca_file,
-        )
-        names = settings.comma_separated(config.requestheader_allowed_names)
         serving = server.Serving(
-            self._contents(),
-            Writer(self._views, self._projection),
-            Certificates(clients, proxies, names),
-            CollectorRegistry(),
-            self._ready,
+            self._contents(), Writer(self._views, self._projection), certificates, CollectorRegistry(), self._ready
         )
         pipeline, self._watches = server.handler(self._store, serving)
-        listener = Server(pipeline, Limits(), server_context(Pair(certificate, key), proxies + clients))
+        listener = Server(pipeline, Limits(), context)
         port = await listener.start(config.bind_address, config.secure_port)
         for view, _ in self._views:
             address = f"https://{url_host(config.bind_address)}:{port}/services/{view.name}"
@@ -144,6 +143,7 @@ class _Serving:
         return None if all(rows.complete for _, rows in self._views) else "rows are not complete"
 
 
-def _read(*files: str) -> list[bytes]:
-    """Return the contents of files, nothing for one that is not set."""
-    return [Path(file).read_bytes() if file else b"" for file in files]
+def _client_ca_files(config: ViewConfig) -> ClientCAFiles:
+    clients = (config.client_ca_file,) if config.client_ca_file else ()
+    serving = config.tls_cert_file, config.tls_private_key_file
+    return ClientCAFiles(clients, config.requestheader_client_ca_file, serving, config.client_crl_file)

@@ -21,6 +21,8 @@ from atoll.machinery.meta.objects import Object
 __all__ = ["Kubeconfig", "KubeconfigError", "Target"]
 
 DEFAULT_FILE = "~/.kube/config"
+#: What entries name files by.
+_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
 class _File:
@@ -122,6 +124,19 @@ class Kubeconfig:
         found = self.entry("context", name)
         user = self._entry("user", str(found["user"])) if found.get("user") else None
         return make_target(self._entry("cluster", str(found.get("cluster") or "")), user)
+
+    def files(self, context: str = "") -> tuple[str, ...]:
+        """All files that the target of a context is made of: kubeconfigs, and those that they name. Raises
+        KubeconfigError."""
+        found = self.entry("context", context or self.current)
+        entries = [self._entry(kind, str(found[kind])) for kind in ("cluster", "user") if found.get(kind)]
+        named = [
+            each.directory / Path(each.value[key]).expanduser()
+            for each in entries
+            for key in _FILES
+            if each.value.get(key)
+        ]
+        return tuple(map(str, (*(file.path for file in self._files), *named)))
 
     def save(self) -> None:
         """Write the files that were changed. Raises OSError."""

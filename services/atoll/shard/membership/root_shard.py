@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import msgspec
 import structlog
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.client.renewal import renewable
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.client.target import KubeconfigError, Target
 from atoll.machinery.kcp.apis.root_exports import ExportIdentity, root_exports
@@ -32,8 +31,6 @@ from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.file_watch import ClientFiles
-from atoll.machinery.process.private_files import PkiError
-from atoll.machinery.process.tls import ClientContext
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.pending_response import ClientError, ClientLimits
 from atoll.replication.follower import forgotten_uids
@@ -131,54 +128,39 @@ async def require_not_forgotten(config: ShardConfig, store: MarkStore) -> None:
 def root_target(config: ShardConfig) -> Target:
     """Return the address and credentials of the root shard in the operator's kubeconfig. Raises KubeconfigError."""
     file = config.root_shard_kubeconfig_file
-    kubeconfig = Kubeconfig.load(file)
+    return _by_https(file, Kubeconfig.load(file).target(_root_context(file)))
+
+
+def renewable_root_target(config: ShardConfig, renewed: list[ClientFiles]) -> Target:
+    """The root shard, with a credential that is read again when the kubeconfig changes; it is added to `renewed`.
+
+    Raises KubeconfigError.
+    """
+    file = config.root_shard_kubeconfig_file
+    return _by_https(file, renewable(file, _root_context(file), renewed))
+
+
+def _root_context(file: str) -> str:
     # Without kcp's context the current context counts.
-    target = kubeconfig.target(SHARD_BASE if kubeconfig.has("context", SHARD_BASE) else "")
+    return SHARD_BASE if Kubeconfig.load(file).has("context", SHARD_BASE) else ""
+
+
+def _by_https(file: str, target: Target) -> Target:
     if target.tls is None:
         raise KubeconfigError(f"kubeconfig {file} does not reach the root shard by https")
     return target
 
 
-def renewable_root_target(config: ShardConfig, renewed: list[ClientFiles]) -> Target:
-    """The root shard, with a certificate that is read again when the kubeconfig changes; it is added to `renewed`.
-
-    Raises KubeconfigError.
-    """
-    return _renewable(config.root_shard_kubeconfig_file, partial(root_target, config), renewed)
-
-
-def _target(file: str) -> Target:
-    return Kubeconfig.load(file).target()
-
-
-def _renewable(file: str, read: Callable[[], Target], renewed: list[ClientFiles]) -> Target:
-    def made() -> ssl.SSLContext:
-        try:
-            tls = read().tls
-        except KubeconfigError as error:
-            raise PkiError(str(error)) from error
-        if tls is None:
-            raise PkiError(f"kubeconfig {file} names no https URL any more")
-        return tls
-
-    target = read()
-    if target.tls is None:
-        return target
-    context = ClientContext.around(target.tls)
-    renewed.append(ClientFiles((file,), context, made))
-    return msgspec.structs.replace(target, tls=context)
-
-
 def peers_of(config: ShardConfig, find: FindShard, renewed: list[ClientFiles]) -> Peers | None:
     """Return clients of other shards with the operator's kubeconfigs; None without any. Raises KubeconfigError.
 
-    Their certificates are read again when the kubeconfigs change: they are added to `renewed`.
+    Their credentials are read again when the kubeconfigs change: they are added to `renewed`.
     """
     files = {
         LOGICAL_CLUSTER_ADMIN: config.logical_cluster_admin_kubeconfig,
         EXTERNAL_LOGICAL_CLUSTER_ADMIN: config.external_logical_cluster_admin_kubeconfig,
     }
-    targets = {identity: _renewable(file, partial(_target, file), renewed) for identity, file in files.items() if file}
+    targets = {identity: renewable(file, "", renewed) for identity, file in files.items() if file}
     return Peers(find, targets) if targets else None
 
 

@@ -132,7 +132,7 @@ def stream_file(access: Access, shard: str, event_keys: Sequence[str] = ()) -> b
 
 class ListenOptions(msgspec.Struct, frozen=True):
     """Where a server listens, its directory, and the most bytes that its streams may take. At `leaves` (address:port)
-    the servers of regions join it; empty: none do."""
+    the servers of regions join it; empty: none do. An empty `name` is one that the server makes."""
 
     directory: Path
     host: str
@@ -140,6 +140,7 @@ class ListenOptions(msgspec.Struct, frozen=True):
     store_limit_bytes: int
     tls: TlsFiles | None = None
     leaves: str = ""
+    name: str = ""
 
 
 class TenantOptions(msgspec.Struct, frozen=True):
@@ -162,6 +163,8 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: Tena
         "logfile_max_num": 2,
     }
     config["jetstream"] |= {"store_dir": str(where.directory / "store"), "max_file": where.store_limit_bytes}
+    if where.name:
+        config["server_name"] = where.name
     if where.leaves:
         tls = {"tls": config["tls"]} if where.tls else {}
         config |= {"server_name": HUB, "leafnodes": {"listen": where.leaves, **tls}}

@@ -1,8 +1,9 @@
 """The embedded nats-server: a child process from a wheel, supervised for as long as this process lives.
 
 `atoll start` enters it and passes the access to the publisher; `stream.json` beside it serves the operator's own
-programs. A child that dies is restarted after a back-off, with the same port and passwords. Invariant: at most one
-server on a store directory, and none that outlives this process, even if it is killed.
+programs. A child that dies is restarted after a back-off, with the same port and passwords; one that runs reads its
+certificate again when that changes. Invariant: at most one server on a store directory, and none that outlives this
+process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import asyncio
 import os
 import secrets
 import shutil
+import signal
 import socket
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.file_watch import on_change
 from atoll.machinery.process.listen_address import url_host
 from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Access, TooOld, check_version
@@ -82,6 +87,9 @@ class EmbeddedServer:
         self._config = options.directory / "server.conf"
         self._pid_file = options.directory / "server.pid"
         self._secrets: ServerSecrets | None = None
+        self._users: list[NatsUser] = []
+        #: The certificate and the key that the child has read.
+        self._served: list[bytes] = []
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._came_up = asyncio.Event()
@@ -121,7 +129,7 @@ class EmbeddedServer:
         except BaseException:
             await self.stop()
             raise
-        self._supervisor = asyncio.ensure_future(self._supervise())
+        self._supervisor = asyncio.ensure_future(self._look_after())
 
     async def restart(self) -> None:
         """Kill a child that hangs; it is restarted like one that died. Raises TimeoutError if it does not come up."""
@@ -152,13 +160,18 @@ class EmbeddedServer:
         saved = self._secrets = msgspec.structs.replace(saved, port=self._reserve(saved.port))
         write_private(path, msgspec.json.encode(saved))
         own = builtin_users(options.shard, saved) if options.shard else []
-        where = ListenOptions(options.directory, options.host, saved.port, options.store_limit_bytes, options.tls)
         # The one account of earlier versions; streams are made again in the account of their shard.
         shutil.rmtree(options.directory / "store/jetstream/ATOLL", ignore_errors=True)
-        write_private(self._config, server_config(where, [*own, *options.users], options.tenants))
+        self._users = [*own, *options.users]
         if options.credentials_file is not None and options.shard:
             operator = own[1].access(self.address, options.tls)
             write_private(options.credentials_file, stream_file(operator, options.shard, options.event_keys))
+
+    def _configure(self, name: str) -> None:
+        assert self._secrets is not None
+        options, port = self._options, self._secrets.port
+        where = ListenOptions(options.directory, options.host, port, options.store_limit_bytes, options.tls, name=name)
+        write_private(self._config, server_config(where, self._users, options.tenants))
 
     def _reserve(self, port: int) -> int:
         """Reserve a port until `stop`: nobody else gets it before the child listens, or while it is started again."""
@@ -175,6 +188,10 @@ class EmbeddedServer:
     async def _spawn(self) -> None:
         # A unique name distinguishes the child from a stranger that took the port first.
         name = f"atoll-{self._options.shard or 'site'}-{secrets.token_hex(4)}"
+        tls = self._options.tls
+        self._served = [file.read_bytes() for file in (tls.cert_file, tls.key_file)] if tls is not None else []
+        # In the file, as a server that is named by a flag refuses to read it again.
+        self._configure(name)
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "GOMEMLIMIT": str(self._options.memory_limit_bytes),
@@ -186,8 +203,6 @@ class EmbeddedServer:
             str(self._binary),
             "-c",
             str(self._config),
-            "-n",
-            name,
             env=environment,
             start_new_session=True,
             preexec_fn=die_with_parent(),
@@ -214,6 +229,18 @@ class EmbeddedServer:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.1)
         raise ServerFailed(f"nats-server did not answer within {_READY_TIMEOUT_S:.0f} s")
+
+    async def _look_after(self) -> None:
+        tls = self._options.tls
+        files = (tls.cert_file, tls.key_file) if tls is not None else ()
+        await asyncio.gather(self._supervise(), on_change(tuple(map(str, files)), partial(self._reload, files)))
+
+    def _reload(self, files: Sequence[Path]) -> None:
+        """Have the child read its certificate again: it keeps what it has if the files do not belong together."""
+        found = [file.read_bytes() for file in files if file.exists()]
+        if found != self._served and self.pid:
+            self._served = found
+            os.kill(self.pid, signal.SIGHUP)
 
     async def _supervise(self) -> None:
         """Restart the child whenever it ends."""
