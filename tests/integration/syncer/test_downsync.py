@@ -290,16 +290,19 @@ async def test_replicas_and_stray_pods_write_nothing_twice_and_one_takes_over(
         for name in names:
             await until(has(edge, name, "replicas", {"a": "1"}), "all are there")
 
-        async def are_counted() -> bool:
-            # With their Namespace.
-            return sorted(map(writes_of, running)) == [0, 0, len(names) + 1]
+        def are_counted(*wanted: int) -> Callable[[], Awaitable[bool]]:
+            async def look() -> bool:
+                return sorted(map(writes_of, running)) == [*wanted]
 
-        await until(are_counted, "one of them wrote everything")
+            return look
+
+        await until(are_counted(0, 0, len(names) + 1), "one of them wrote everything, with their Namespace")
         before = await revisions(edge, "replicas")
         holder = max(running, key=writes_of)
         await running.pop(holder).aclose()
         view.place(configmap("later", {"a": "1"}, namespace="replicas"))
         await until(has(edge, "later", "replicas", {"a": "1"}), "another one took over")
+        await until(are_counted(0, 1), "its write is counted, which tells who it is")
         await until(is_idle(max(running, key=writes_of), view), "it has looked at everything")
         after = await revisions(edge, "replicas")
         assert {name: after[name] for name in before} == before
