@@ -77,12 +77,8 @@ def listed_names(box: Api) -> list[str]:
     ]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_the_choice_follows_each_step_stays_over_restarts_and_no_copy_is_made_anew(
-    workspaces: dict[str, Api], mailboxes: dict[str, Api], controllers: EdgeControllers
-) -> None:
-    box = mailboxes["one"]
+def fill(workspaces: dict[str, Api], box: Api, environment: str) -> None:
+    """Have an object of each workspace in a mailbox, which serves all versions."""
     for api in (*workspaces.values(), box):
         define(api, crd(PLURAL, BUILT_GROUP))
     serve(box, "v1 v2 v3")
@@ -90,8 +86,17 @@ def test_the_choice_follows_each_step_stays_over_restarts_and_no_copy_is_made_an
         api.post(
             path("v1"), {"apiVersion": f"{BUILT_GROUP}/v1", "kind": "Gauge", "metadata": {"name": name}, "spec": {}}
         )
-        place(api, "p", {"env": "one"}, {"apiGroup": BUILT_GROUP})
+        place(api, "p", {"env": environment}, {"apiGroup": BUILT_GROUP})
     eventually(lambda: listed_names(box) == list(NAMES), "all three are listed", 60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_choice_follows_each_step_stays_over_restarts_and_no_copy_is_made_anew(
+    workspaces: dict[str, Api], mailboxes: dict[str, Api], controllers: EdgeControllers
+) -> None:
+    box = mailboxes["one"]
+    fill(workspaces, box, "one")
     uids = {name: box.get(path("v1", name)).json["metadata"]["uid"] for name in NAMES}
 
     def step(name: str, served: str, wanted: str) -> None:
@@ -136,15 +141,7 @@ def test_workspaces_without_a_common_version_leave_from_the_lowest_on_and_their_
     workspaces: dict[str, Api], mailboxes: dict[str, Api]
 ) -> None:
     box = mailboxes["two"]
-    for api in (*workspaces.values(), box):
-        define(api, crd(PLURAL, BUILT_GROUP))
-    serve(box, "v1 v2 v3")
-    for name, api in workspaces.items():
-        api.post(
-            path("v1"), {"apiVersion": f"{BUILT_GROUP}/v1", "kind": "Gauge", "metadata": {"name": name}, "spec": {}}
-        )
-        place(api, "p", {"env": "two"}, {"apiGroup": BUILT_GROUP})
-    eventually(lambda: listed_names(box) == list(NAMES), "all three are listed", 60)
+    fill(workspaces, box, "two")
     serve(workspaces["c"], "v3")
     eventually(lambda: versions(box)[1] == f"{BUILT_GROUP}=v3", "a and b have v1 alone", 60)
     serve(workspaces["b"], "v2")

@@ -15,47 +15,29 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.client.target import Fenced
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.patch.merge_patch import merge_patch
 from harness.data.stores import HandClock
+from harness.servers.stand_ins.lease_server import LeaseServer
 
 
 class Lost(Exception):
     pass
 
 
-class Leases:
-    """A server with one Lease."""
+class Leases(LeaseServer):
+    """A server that may be out of reach."""
 
     def __init__(self) -> None:
-        self.lease: Object | None = None
-        self.revision = 0
+        super().__init__()
         self.is_reached = True
 
     async def get(self, resource: Resource, name: str, namespace: str) -> Object:
         if not self.is_reached:
             raise TimeoutError
-        if self.lease is None:
-            raise NotFound(name)
-        return self.lease
-
-    async def create(self, resource: Resource, obj: Object) -> Object:
-        if self.lease is not None:
-            raise AlreadyExists("it is there")
-        return self._store(obj)
-
-    async def update(self, resource: Resource, obj: Object) -> Object:
-        if self.lease is None or self.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            raise Conflict("modified")
-        return self._store(obj)
+        return await super().get(resource, name, namespace)
 
     async def patch(self, resource: Resource, name: str, patch: Object, namespace: str) -> Object:
-        return self._store(merge_patch(await self.get(resource, name, namespace), patch))
-
-    def _store(self, obj: Object) -> Object:
-        self.revision += 1
-        self.lease = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
-        return self.lease
+        return self.store(merge_patch(await self.get(resource, name, namespace), patch))
 
 
 class Members:

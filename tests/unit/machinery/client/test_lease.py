@@ -14,53 +14,33 @@ from atoll.machinery.client import lease as leases
 from atoll.machinery.client.lease import LEASES, Lease, Timing
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.meta.status import Conflict
 from atoll.machinery.patch.merge_patch import merge_patch
+from harness.servers.stand_ins.lease_server import LeaseServer
 from harness.waits import until
 
 
-class Leases:
-    """A server with one Lease."""
+class Leases(LeaseServer):
+    """A server that may write and not answer."""
 
     def __init__(self) -> None:
-        self.lease: Object | None = None
+        super().__init__()
         self.patches: list[Object] = []
         #: Whether it writes and does not answer.
         self.is_deaf = False
-        self._revision = 0
 
     @property
     def holder(self) -> str:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
-    async def get(self, resource: Resource, name: str, namespace: str) -> Object:
-        if self.lease is None:
-            raise NotFound(name)
-        return self.lease
-
-    async def create(self, resource: Resource, obj: Object) -> Object:
-        if self.lease is not None:
-            raise AlreadyExists("it is there")
-        return self._store(obj)
-
-    async def update(self, resource: Resource, obj: Object) -> Object:
-        if self.lease is None or self.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            raise Conflict("modified")
-        return self._store(obj)
-
     async def patch_for_metadata(self, resource: Resource, name: str, patch: Object, namespace: str) -> Object:
         self.patches.append(patch)
         if self.lease is None or self.lease["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"]:
             raise Conflict("modified")
-        metadata: Object = self._store(merge_patch(self.lease, patch))["metadata"]
+        metadata: Object = self.store(merge_patch(self.lease, patch))["metadata"]
         if self.is_deaf:
             raise TimeoutError
         return metadata
-
-    def _store(self, obj: Object) -> Object:
-        self._revision += 1
-        self.lease = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._revision)}}
-        return self.lease
 
 
 class Syncers:
