@@ -141,6 +141,9 @@ class Associated:
             return None
         rules, live = list(self._rules(ref)), self._edge.get(ref)
         self._index.place(ref, live, rules)
+        if rules and live is None and not self._edge.is_read(ref.kind):
+            # A start does not know yet whether it is there.
+            return None
         if not rules or live is None:
             # While parts of the lists change, it may still be wanted.
             return await self._delete(ref) if self._mailbox.carried.number and ref in held else None
