@@ -11,7 +11,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.failures import Failure, error_rows
 from atoll.machinery.edge.names import SYNCER, THE_ONE, ObjectRef
+from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, is_true, remove, set_condition
 from atoll.machinery.meta.objects import Object, conditions_of, status_of
 from atoll.machinery.meta.status import ApiError
@@ -73,7 +73,7 @@ class Report:
 
     async def adopted(self, ref: ObjectRef, obj: Object) -> None:
         """Tell that an object at the edge was there before. Best effort, as for all Events."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = times.now()
         regarding = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": ref.name}
         if ref.namespace:
             regarding["namespace"] = ref.namespace
@@ -120,7 +120,7 @@ class Report:
             return
         text = f"edge cluster {self._edge_uid} is registered too, and does nothing: {rival} works for the SyncTarget"
         told = Condition(DUPLICATE, TRUE, "AnotherEdgeCluster", text)
-        status = {"conditions": set_condition(before, told, _now())}
+        status = {"conditions": set_condition(before, told, times.now())}
         self._mailbox.keep_config(await self._client.patch(CONFIGS, THE_ONE, {"status": status}, subresource="status"))
 
     def _conditions(self, config: Object) -> list[Object]:
@@ -148,12 +148,8 @@ class Report:
             "edgeUID": self._edge_uid,
             "syncerVersion": self._version,
             "errors": errors,
-            "conditions": set_condition(self._conditions(config), synced, _now()),
+            "conditions": set_condition(self._conditions(config), synced, times.now()),
         }
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _named(row: Object) -> str:

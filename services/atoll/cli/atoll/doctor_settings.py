@@ -5,25 +5,24 @@ Each check returns findings. Invariant: files are read, nothing is changed, and 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from atoll.cli.atoll.finding import FAIL, OK, WARN, Finding
 from atoll.machinery.egress.addresses import policy
+from atoll.machinery.process.certificate_expiry import certificates
 from atoll.machinery.process.config import comma_separated
+from atoll.machinery.process.listen_address import is_loopback
 from atoll.shard.config import ShardConfig
 
 #: An operator has so long to replace a certificate; those that a shard makes are replaced before.
 ENDS_SOON = timedelta(days=14)
 MIN_RSA_BITS = 2048
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 #: Services of a machine, and the metadata service of clouds, which hands out credentials.
 _INTERNAL = (ip_network("127.0.0.0/8"), ip_network("::1/128"), ip_network("169.254.0.0/16"), ip_network("fe80::/10"))
 
@@ -35,9 +34,9 @@ def users(config: ShardConfig) -> Iterator[Finding]:
         yield Finding(WARN, "token-file", fact)
     if not config.requestheader_client_ca_file:
         return
-    proxies = set(_certificates([config.requestheader_client_ca_file]))
+    proxies = set(certificates(Path(config.requestheader_client_ca_file)))
     names = config.requestheader_allowed_names
-    shared = proxies & set(_certificates(config.client_ca_file))
+    shared = proxies & {each for file in config.client_ca_file for each in certificates(Path(file))}
     if shared:
         level = WARN if names else FAIL
         by = f"called {names}" if names else "with a certificate"
@@ -74,10 +73,11 @@ def serving(config: ShardConfig) -> Iterator[Finding]:
     """Check key and end of the serving certificate that the settings name."""
     if not config.tls_cert_file:
         return
-    certificate = next(_certificates([config.tls_cert_file]), None)
-    if certificate is None:
+    found = certificates(Path(config.tls_cert_file))
+    if not found:
         yield Finding(FAIL, "serving-certificate", f"{config.tls_cert_file} holds no PEM certificate")
         return
+    certificate = found[0]
     key, ends = certificate.public_key(), certificate.not_valid_after_utc
     left = ends - datetime.now(UTC)
     if isinstance(key, rsa.RSAPublicKey) and key.key_size < MIN_RSA_BITS:
@@ -91,25 +91,11 @@ def serving(config: ShardConfig) -> Iterator[Finding]:
 
 def stream(config: ShardConfig) -> Iterator[Finding]:
     """Check that changes and passwords leave this machine by TLS alone."""
-    plain = [url for url in comma_separated(config.nats_url) if urlsplit(url).scheme != "tls" and not _is_local(url)]
+    urls = [urlsplit(url) for url in comma_separated(config.nats_url)]
+    plain = [url for url in urls if url.scheme != "tls" and not is_loopback(url.hostname or "")]
     if plain:
         # A URL may hold a password.
-        hosts = ", ".join(urlsplit(url).hostname or "an unknown host" for url in plain)
+        hosts = ", ".join(url.hostname or "an unknown host" for url in plain)
         yield Finding(FAIL, "nats", f"changes go to {hosts} without TLS: its URL begins with tls://")
-    elif config.nats_url:
+    elif urls:
         yield Finding(OK, "nats", "changes leave this machine by TLS alone")
-
-
-def _is_local(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _certificates(files: Iterable[str]) -> Iterator[x509.Certificate]:
-    """Yield the certificates of PEM files. Raises OSError, ValueError."""
-    for file in files:
-        for match in _PEM.finditer(Path(file).read_bytes()):
-            yield x509.load_pem_x509_certificate(match[0])

@@ -7,10 +7,10 @@ routes: all that it needs beside its certificate. Invariant: without TLS, server
 from __future__ import annotations
 
 import argparse
-import ipaddress
 from pathlib import Path
 
 from atoll.machinery.meta.labels import dns_subdomain_errors
+from atoll.machinery.process.listen_address import is_loopback
 from atoll.machinery.stream.server.cluster import ClusterServer
 from atoll.machinery.stream.server.config import TlsFiles
 
@@ -43,7 +43,7 @@ def cluster_servers(found: argparse.Namespace, directory: Path) -> list[ClusterS
     for what in ("name", "url"):
         if len({getattr(server, what) for server in servers}) < len(servers):
             raise ValueError(f"--servers has two servers of one {what}")
-    if not found.tls_cert_file and not all(map(_is_loopback, (found.bind_address, *(s.host for s in servers)))):
+    if not found.tls_cert_file and not all(map(is_loopback, (found.bind_address, *(s.host for s in servers)))):
         raise ValueError("--servers on several machines needs tls-cert-file, tls-private-key-file and tls-ca-file")
     return servers
 
@@ -73,10 +73,3 @@ def _tls(found: argparse.Namespace, name: str, home: Path) -> TlsFiles:
     paths = (text.replace(_SERVER, name) for text in (found.tls_cert_file, found.tls_private_key_file))
     certificate, key = (Path(path).absolute() for path in paths)
     return TlsFiles(certificate, key, home / AUTHORITY)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

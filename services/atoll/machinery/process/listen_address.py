@@ -28,6 +28,14 @@ def check_listen_address(bind_address: str, secure_port: int) -> None:
         raise ValueError(f"bind-address {bind_address!r} is not an IP address") from error
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, a name or an address, is this machine by its loopback."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def url_host(bind_address: str) -> str:
     """The host in URLs of clients on this machine for a process that listens on an IP address."""
     address = ipaddress.ip_address(bind_address)
