@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import socket
 import stat
 import sys
@@ -70,6 +71,26 @@ def tree(directory: Path) -> dict[str, tuple[str, str]]:
         held = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         found[str(path.relative_to(directory))] = (oct(stat.S_IMODE(path.stat().st_mode)), held)
     return found
+
+
+def found_below(directory: Path) -> dict[Path, os.stat_result]:
+    """What stands at and below the directory of running processes, links not followed; what they remove meanwhile is left out."""
+    below = [Path(folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files)]
+    found: dict[Path, os.stat_result] = {}
+    for path in (directory, *below):
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = path.lstat()
+    return found
+
+
+def contents_below(directory: Path) -> dict[Path, bytes]:
+    """What the files below the directory of running processes hold; files that they remove meanwhile are left out."""
+    held: dict[Path, bytes] = {}
+    for path, state in found_below(directory).items():
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISREG(state.st_mode):
+                held[path] = path.read_bytes()
+    return held
 
 
 def mode(path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import stat
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import yaml
 from atoll.cli.atoll.main import run
 from harness.clients.api import Api, configmap, eventually, workspace_under
 from harness.clients.kubectl import Kubectl
-from harness.servers.processes import mode
+from harness.servers.processes import found_below, mode
 from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -57,9 +58,10 @@ def test_everything_in_the_root_directory_is_its_owners_alone(tmp_path: Path) ->
         }
         assert wanted <= {path.name for path in shard.root.iterdir()}
         assert mode(shard.root) == 0o700
-        files = [path for path in shard.root.iterdir() if path.is_file()]
-        files += [path for path in (shard.root / "store").iterdir() if path.is_file()]
-        assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o600} == {}
+        folders = {shard.root, shard.root / "store"}
+        found = {path: state.st_mode for path, state in found_below(shard.root).items() if path.parent in folders}
+        files = {path.name: oct(stat.S_IMODE(mode)) for path, mode in found.items() if stat.S_ISREG(mode)}
+        assert {name: mode for name, mode in files.items() if mode != "0o600"} == {}
         assert (mode(shard.root / "store"), mode(shard.root / "nats")) == (0o700, 0o700)
 
 

@@ -14,6 +14,7 @@ from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, LEASES, LOGICAL_CLUSTERS, SECRETS, ShardLog
 from harness.servers.in_process.publisher import publishing, read_stream
 from harness.servers.nats import NatsServer, eventually
+from harness.servers.processes import contents_below
 
 
 def config_map(name: str, cluster: str = "c1") -> ObjectKey:
@@ -21,7 +22,7 @@ def config_map(name: str, cluster: str = "c1") -> ObjectKey:
 
 
 def all_bytes(directory: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+    return b"".join(contents_below(directory).values())
 
 
 async def test_every_change_is_in_the_stream_in_order(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from atoll.machinery.stream.events import Operation
 from harness.data.stores import delete, key, put, store_options
 from harness.servers.in_process.publisher import QUICK, publishing, read_stream
 from harness.servers.nats import NatsServer, eventually
+from harness.servers.processes import contents_below
 
 CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
 
@@ -48,7 +49,7 @@ def stored(store: LmdbStore) -> list[tuple[int, bytes]]:
 
 
 def files_with(directory: Path, text: bytes) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file() and text in path.read_bytes()]
+    return [path for path, held in contents_below(directory).items() if text in held]
 
 
 async def test_a_subscriber_receives_the_stores_log_byte_for_byte(tmp_path: Path, store: LmdbStore) -> None:
