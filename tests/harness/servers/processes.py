@@ -74,7 +74,7 @@ def tree(directory: Path) -> dict[str, tuple[str, str]]:
 
 
 def found_below(directory: Path) -> dict[Path, os.stat_result]:
-    """What stands at and below the directory of running processes, links not followed; what they remove meanwhile is left out."""
+    """What stands at and below a directory of running processes, without what they remove meanwhile; links as such."""
     below = [Path(folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files)]
     found: dict[Path, os.stat_result] = {}
     for path in (directory, *below):
