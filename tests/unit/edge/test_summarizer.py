@@ -15,6 +15,7 @@ from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.placement_translator.records import Copy
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.summarizer.reports import Reports
+from atoll.edge.summarizer.rows import MAX_SINGLE
 from atoll.edge.summarizer.summaries import WRITE_S, SummaryKey
 from atoll.edge.summarizer.summarizer import StatusSummarizer
 from atoll.machinery.client.client import Client
@@ -44,6 +45,7 @@ class Stored:
 
     def __init__(self) -> None:
         self.boats: dict[str, Object] = {}
+        self.fleets: dict[str, list[Object]] = {}
         self.summaries: dict[str, Object] = {}
         self.statuses: dict[str, Object] = {}
         self.writes = self.reads = 0
@@ -69,7 +71,8 @@ class Account:
         return found
 
     async def pages(self, resource: Resource, namespace: str = "", **options: str) -> AsyncIterator[Object]:
-        yield {"items": list(self._stored.summaries.values())}
+        fleet = self._stored.fleets.get(self._cluster, [])
+        yield {"items": fleet if resource == BOATS else list(self._stored.summaries.values())}
 
     async def apply(self, resource: Resource, body: Object) -> Object:
         self._stored.writes += 1
@@ -223,6 +226,47 @@ async def test_a_summary_is_written_once_a_second_and_only_on_change() -> None:
     world.summarizer.report_changed("m1", {"status": {"appliedRevision": "5"}})
     await world.write()
     assert world.server.writes == 2, "it says nothing else"
+
+
+async def test_summaries_of_many_copies_are_looked_at_less_often() -> None:
+    world = World(500)
+    for number in range(100):
+        name = f"other-{number}.placement-uid"
+        world.server.summaries[name] = {"metadata": {"name": name, "namespace": "default", "resourceVersion": "1"}}
+    await world.begin()
+    await world.write()
+    world.summarizer.report_changed("m0", {"status": {"appliedRevision": "50"}})
+    waits_s = await world.write()
+    assert isinstance(waits_s, float)
+    assert 0.5 < waits_s < 1.5, "50,500 reports are made in two seconds"
+    assert world.server.writes == 1
+    world.now_s += waits_s + 0.1
+    assert await world.summaries.reconcile(KEY) is None
+
+
+async def test_rows_of_an_object_have_in_common_what_is_the_same_in_all_mailboxes() -> None:
+    world = World(2)
+    refs = [ObjectRef("x.dev", "boats", "default", f"b{number}") for number in range(MAX_SINGLE + 1)]
+    for ref in refs:
+        world.content.put(ref, Item(Selection(("p",)), ("v1",), "digest", f"uid-{ref.name}"))
+    for mailbox in world.states:
+        world.server.fleets[mailbox] = [
+            {
+                "apiVersion": "/".join(("x.dev", "v1")),
+                "kind": "".join(("Bo", "at")),
+                "metadata": {"name": each.name, "namespace": each.namespace, "resourceVersion": "20"},
+            }
+            for each in refs
+        ]
+        world.summarizer.copies_changed(mailbox, refs)
+        await world.rows.reconcile(mailbox)
+    first, second = (dict(world.rows.of(mailbox)) for mailbox in world.states)
+    assert {id(ref) for ref in first} == {id(ref) for ref in second} == {id(ref) for ref in refs}
+    for ref in refs:
+        one, other = first[ref]["work"], second[ref]["work"]
+        assert one.kind is other.kind
+        assert one.broken is other.broken
+        assert one.cells is other.cells
 
 
 async def test_after_a_start_a_summary_waits_for_its_mailboxes_for_a_while() -> None:

@@ -28,6 +28,8 @@ class MailboxReport(msgspec.Struct, frozen=True):
 
     def breakage(self, ref: ObjectRef) -> Breakage | None:
         """Return what the edge cluster refuses of an object."""
+        if not self.errors:
+            return None
         return self.errors.get(ref) or self.errors.get(ObjectRef(ref.group, ref.resource, "", ""))
 
     def has_applied(self, ref: ObjectRef, written: int) -> bool:

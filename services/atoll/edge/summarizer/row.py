@@ -7,6 +7,8 @@ counts for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,6 +19,11 @@ from atoll.machinery.edge.summaries.broken import Breakage, collected_breakage, 
 from atoll.machinery.edge.summaries.collectors import Cells, Collector
 from atoll.machinery.edge.where import Destination
 from atoll.machinery.meta.objects import Object, annotations_of
+
+#: Kinds that are kept for all their copies.
+MAX_KINDS = 1024
+#: Of most copies nothing is broken or collected, and they share this.
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -33,8 +40,8 @@ class Row(msgspec.Struct, frozen=True):
     is_reported: bool = False
     returned_at: str = ""
     concerned: tuple[str, ...] = ()
-    broken: Mapping[str, Breakage | None] = {}
-    cells: Mapping[str, Cells | None] = {}
+    broken: Mapping[str, Breakage | None] = NONE
+    cells: Mapping[str, Cells | None] = NONE
     state: State | None = None
 
 
@@ -72,6 +79,12 @@ def evaluated(
     if "status" in variables["returned"] and (found := default_breakage(ref, variables)) is not None:
         broken[""] = found
     return broken, cells
+
+
+@lru_cache(MAX_KINDS)
+def kind_of(api_version: str, kind: str) -> tuple[str, str]:
+    """Return apiVersion and kind of a copy, as one tuple for all of its kind."""
+    return api_version, kind
 
 
 def is_reported(copy: Object) -> bool:

@@ -15,7 +15,7 @@ from atoll.edge.placement_translator.content import Kind
 from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.placement_translator.records import Copy
 from atoll.edge.summarizer.collected import Collected
-from atoll.edge.summarizer.row import Row, evaluated, is_reported, returned_at, row_of
+from atoll.edge.summarizer.row import NONE, Row, evaluated, is_reported, kind_of, returned_at, row_of
 from atoll.edge.summarizer.states import States
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
@@ -176,21 +176,21 @@ class Rows:
 
     async def _read_kind(self, mailbox: str, resource: Resource, refs: list[ObjectRef], *, is_whole: bool) -> None:
         """Read objects of a kind, all of it if asked; what is not there has no rows."""
-        client, left = self._data.cluster(mailbox), set(refs)
+        client, left = self._data.cluster(mailbox), {ref: ref for ref in refs}
         if is_whole or len(refs) > MAX_SINGLE:
             async for page in client.pages(resource, limit=str(PAGE)):
                 for copy in page["items"]:
                     ref = _ref_of(resource, copy)
                     if is_whole or ref in left:
-                        left.discard(ref)
-                        await self._take(mailbox, ref, copy)
+                        # One reference serves the copies of an object in all mailboxes.
+                        await self._take(mailbox, left.pop(ref, ref), copy)
         else:
             for ref in refs:
                 try:
                     copy = await client.get(resource, ref.name, ref.namespace)
                 except NotFound:
                     continue
-                left.discard(ref)
+                del left[ref]
                 await self._take(mailbox, ref, copy)
         for ref in left:
             self._put(mailbox, ref, {})
@@ -231,12 +231,12 @@ class Rows:
             int(copy["metadata"]["resourceVersion"]),
             written,
             version,
-            (copy["apiVersion"], copy["kind"]),
+            kind_of(copy["apiVersion"], copy["kind"]),
             is_reported(copy),
             returned_at(copy),
             tuple(concerned),
-            broken,
-            cells,
+            broken or NONE,
+            cells or NONE,
             state,
         )
 
