@@ -2,7 +2,8 @@
 
 Leases of all mailboxes come by the export's view, which claims them. The moment of a renewal is its resourceVersion, as
 a revision counts microseconds of the center's clock: what an edge cluster takes for the time does not matter.
-Invariant: nothing is written but a change of health and, every five minutes, the time.
+Invariant: nothing is written but a change of health and, every five minutes, the time. A missing list has it written
+once it is there.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import ERROR, FALSE, READY, TRUE, Condition, is_true, with_conditions
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import NotFound
+from atoll.machinery.process.backoff import Backoff
 
 log = structlog.get_logger()
 
 #: Name and namespace of the Lease.
 SILENT_S, REFRESH_S = 90.0, 300.0
 HEALTHY, TIME = "HeartbeatHealthy", "lastSyncerHeartbeatTime"
+#: When to look again for the list of a mailbox whose syncer came first.
+UNLISTED = Backoff(1.0, 15.0)
 
 
 class Heartbeats:
@@ -53,6 +57,8 @@ class Heartbeats:
         self._informers: dict[Client, Informer] = {}
         #: Mailbox -> seconds since 1970 of the last renewal.
         self._renewals: dict[str, float] = {}
+        #: Mailboxes whose list was not there to be written.
+        self._unlisted: set[str] = set()
 
     async def follow(self, client: Client) -> None:
         """Watch the Leases on one shard, until cancelled."""
@@ -79,12 +85,17 @@ class Heartbeats:
         """Write what a heartbeat, or its absence, changes; return when the next one is overdue."""
         target, renewed_s, now_s = self._target_of(mailbox), self._renewals.get(mailbox), time.time()
         if target is None:
+            self._unlisted.discard(mailbox)
             return None
         if renewed_s is None and not self._has_read(mailbox):
             return UNREAD
         status = heartbeat_status(status_of(target), renewed_s, now_s)
         if status != status_of(target):
             await self._write(mailbox, target, status)
+        elif mailbox in self._unlisted:
+            await self._write_list(mailbox, status)
+        if mailbox in self._unlisted:
+            return UNLISTED
         left_s = renewed_s + SILENT_S - now_s if renewed_s is not None else 0.0
         return left_s if left_s > 0 else None
 
@@ -96,17 +107,28 @@ class Heartbeats:
 
     async def _write(self, mailbox: str, target: Object, status: Object) -> None:
         cluster, _, name = key_of(target)
-        inventory, inside = self._client_of(cluster), self._client_of(mailbox)
-        if inventory is None or inside is None:
+        inventory = self._client_of(cluster)
+        if inventory is None or self._client_of(mailbox) is None:
             return
         is_healthy = is_true(status["conditions"], HEALTHY)
         if is_healthy != is_true(status_of(target).get("conditions") or (), HEALTHY):
             log.info("heartbeat", mailbox=mailbox, healthy=is_healthy)
-        with suppress(NotFound):
-            await inside.patch(SYNCER_CONFIGS, THE_ONE, {"status": {TIME: status.get(TIME)}}, subresource="status")
+        await self._write_list(mailbox, status)
         changed = {key: status.get(key) for key in (TIME, "conditions")}
         with suppress(NotFound):
             await inventory.patch(SYNC_TARGETS, name, {"status": changed}, subresource="status")
+
+    async def _write_list(self, mailbox: str, status: Object) -> None:
+        """Write the time into the list of a mailbox, or note that it is not there."""
+        inside = self._client_of(mailbox)
+        if inside is None:
+            return
+        try:
+            await inside.patch(SYNCER_CONFIGS, THE_ONE, {"status": {TIME: status.get(TIME)}}, subresource="status")
+        except NotFound:
+            self._unlisted.add(mailbox)
+        else:
+            self._unlisted.discard(mailbox)
 
 
 def heartbeat_status(status: Object, renewed_s: float | None, now_s: float) -> Object:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from harness.clients.api import APPLY, MERGE, Api, configmap
+from harness.clients.api import APPLY, MERGE, Api, configmap, workspace_under
 
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -32,3 +33,26 @@ def test_no_verb_writes_with_an_older_token(api: Api, master: Api) -> None:
     assert other.send("POST", CONFIGMAPS, configmap("c"), headers={"atoll-fencing-token": "2"}).code == 201
     assert other.send("DELETE", f"{CONFIGMAPS}/c", headers={"atoll-fencing-token": "1"}).code == 412
     other.close()
+
+
+def account_of(api: Api) -> Api:
+    """A service account of a workspace that may do everything there."""
+    group = "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "name": "w", "namespace": "default"}
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {"apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "w"}}
+    api.post(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w"}})
+    api.post(f"/apis/{group}/v1/clusterrolebindings", {**binding, "subjects": [subject], "roleRef": role})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return Api(api.shard, api.cluster, token=api.post(f"{ACCOUNTS}/w/token", request).json["status"]["token"])
+
+
+def test_accounts_of_one_name_in_two_workspaces_have_tokens_of_their_own(api: Api, admin: Api) -> None:
+    there = admin.at(workspace_under(admin, type_="universal"))
+    first, second = account_of(api), account_of(there)
+    new, old = {"atoll-fencing-token": "7"}, {"atoll-fencing-token": "6"}
+    assert first.send("POST", CONFIGMAPS, configmap("a"), headers=new).code == 201
+    assert second.send("POST", CONFIGMAPS, configmap("a"), headers=old).code == 201
+    assert first.send("DELETE", f"{CONFIGMAPS}/a", headers=old).code == 412
+    for each in (first, second, there):
+        each.close()

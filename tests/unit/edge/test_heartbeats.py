@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from atoll.edge.export_view import UNREAD
-from atoll.edge.heartbeats import REFRESH_S, SILENT_S, TIME, Heartbeats, heartbeat_status
+from atoll.edge.heartbeats import REFRESH_S, SILENT_S, TIME, UNLISTED, Heartbeats, heartbeat_status
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import GROUP
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import Object, status_of
+from atoll.machinery.meta.status import NotFound
 
 RENEWED_S = 1_700_000_000.0
 
@@ -53,9 +55,12 @@ class Inside:
 
     def __init__(self, target: Object) -> None:
         self.target, self.patches = target, [""] * 0
+        self.missing: set[str] = set()
 
     async def patch(self, resource: Resource, name: str, body: Object, **options: Any) -> None:
         self.patches.append(resource.plural)
+        if resource.plural in self.missing:
+            raise NotFound(f"{resource.plural} {name}")
         if resource.plural == "synctargets":
             self.target["status"] = {**status_of(self.target), **body["status"]}
 
@@ -111,3 +116,22 @@ async def test_a_renewed_lease_writes_once_and_is_looked_at_again_when_it_would_
     assert await found.reconcile("m") is None
     assert inside.patches == ["syncerconfigs", "synctargets"] * 2
     assert healthy(status_of(target))["Ready"] == "False"
+
+
+async def test_a_heartbeat_before_the_list_is_written_into_it_soon_after_it_is_there() -> None:
+    target: Object = {"apiVersion": f"{GROUP}/v2alpha1", "metadata": {"name": "t", "annotations": {}}}
+    inside = Inside(target)
+    inside.missing.add("syncerconfigs")
+    found = Heartbeats(lambda _: inside, lambda _: target, lambda _: inside)  # type: ignore[arg-type,return-value]
+    metadata = {"name": "syncer", "namespace": "default", "resourceVersion": str(int(time.time() * 1e6))}
+    found._seen(None, {"metadata": {**metadata, "annotations": {"kcp.io/cluster": "m"}}})
+    assert await found.reconcile("m") is UNLISTED
+    assert healthy(status_of(target))["Ready"] == "True", "the SyncTarget does not wait for it"
+    assert await found.reconcile("m") is UNLISTED
+    inside.missing.clear()
+    left_s = await found.reconcile("m")
+    assert isinstance(left_s, float)
+    assert left_s > SILENT_S - 60
+    assert inside.patches == ["syncerconfigs", "synctargets", "syncerconfigs", "syncerconfigs"]
+    await found.reconcile("m")
+    assert len(inside.patches) == 4, "written once"

@@ -11,7 +11,11 @@ import msgspec
 
 
 class FencingToken(msgspec.Struct, frozen=True, tag=True):
-    """A guard: nothing was written for `writer` with a higher number. A number below 0 is never accepted."""
+    """A guard: nothing was written for `writer` with a higher number. A number below 0 is never accepted.
+
+    `home` is the logical cluster of the account: writers of one home have a bound of their own.
+    """
 
     writer: str
     number: int
+    home: str = ""

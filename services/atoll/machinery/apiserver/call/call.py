@@ -124,8 +124,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fence(self) -> FencingToken:
         """The guard of a write with a fencing token: an account has one of each home cluster."""
-        home = self.user.extra.get(CLUSTER_NAME) or ("",)
-        return FencingToken(f"{home[0]}/{self.user.name}", self.fencing_token)
+        home = (self.user.extra.get(CLUSTER_NAME) or ("",))[0]
+        return FencingToken(self.user.name, self.fencing_token, home)
 
     def key(self, name: str) -> ObjectKey:
         namespace = self.info.namespace if self.kind.namespaced else ""
