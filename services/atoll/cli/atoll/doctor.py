@@ -1,7 +1,8 @@
 """`atoll doctor`: checks whether this machine can hold a store and serve it, one line for each finding.
 
-Called by `main`; each check is a function that returns findings; those of settings are in `doctor_settings`.
-Invariant: nothing is changed, except that a temporary file measures the duration of a durable write.
+Called by `main`; each check is a function that returns findings; those of settings are in `doctor_settings`, those of
+sockets in `doctor_sockets`, those of a running server in `doctor_server` and `doctor_metrics`. Invariant: nothing is
+changed, except that a temporary file measures the duration of a durable write.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from atoll.cli.atoll import doctor_settings
+from atoll.cli.atoll import doctor_metrics, doctor_server, doctor_settings, doctor_sockets
+from atoll.cli.atoll.doctor_server import Server
 from atoll.cli.atoll.finding import FAIL, OK, WARN, Finding
 from atoll.cli.atoll.output import fail
+from atoll.machinery.client.target import KubeconfigError
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import host_resources
 from atoll.machinery.process.listen_address import PORT_FILE
@@ -59,24 +64,48 @@ SETTINGS = (
     doctor_settings.serving,
     doctor_settings.stream,
 )
+#: Of what runs on this machine with these settings.
+SOCKETS = (doctor_sockets.listeners, doctor_sockets.nats)
+#: Of a server that a kubeconfig names.
+SERVER = (
+    doctor_server.transport,
+    doctor_server.strangers,
+    doctor_server.powerless,
+    doctor_server.profiling,
+    doctor_server.health,
+    doctor_server.times,
+    doctor_metrics.measured,
+)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print every finding. Return 1 if one of them is a failure."""
     try:
-        config = _config(arguments)
-    except settings.ConfigError as error:
+        config, server = _subjects(arguments)
+    except (settings.ConfigError, KubeconfigError) as error:
         return fail(str(error))
+    found = [_safely(check, config) for check in (disk, clock, cores, versions, permissions, port, *SETTINGS, *SOCKETS)]
+    if server is not None:
+        found += [_safely(check, server) for check in SERVER]
     failed = False
-    for check in (disk, clock, cores, versions, permissions, port, *SETTINGS):
-        for finding in _safely(check, config):
-            failed = failed or finding.level == FAIL
-            sys.stdout.write(f"{finding}\n")
+    for finding in chain.from_iterable(found):
+        failed = failed or finding.level == FAIL
+        sys.stdout.write(f"{finding}\n")
     return 1 if failed else 0
 
 
-def _config(arguments: Sequence[str]) -> ShardConfig:
-    """The settings to check: of a file, and flags. Raises ConfigError."""
+def _subjects(arguments: Sequence[str]) -> tuple[ShardConfig, Server | None]:
+    """The settings to check, of a file and flags, and the running server, if one is named.
+
+    Raises ConfigError, KubeconfigError.
+    """
+    given = _flags(arguments)
+    file, context = given.pop("kubeconfig", ""), given.pop("context", "")
+    return _config(given), doctor_server.server_of(file, context) if file else None
+
+
+def _flags(arguments: Sequence[str]) -> dict[str, Any]:
+    """The flags that are given, by their names."""
     parser = argparse.ArgumentParser(
         prog="atoll doctor", description="Check whether this machine can run a shard.", allow_abbrev=False
     )
@@ -90,7 +119,15 @@ def _config(arguments: Sequence[str]) -> ShardConfig:
     )
     text = "accept network and temporary file systems"
     parser.add_argument("--allow-any-filesystem", action="store_true", default=None, help=text)
-    given = {name: value for name, value in vars(parser.parse_args(list(arguments))).items() if value is not None}
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a running server, which is checked by its API too")
+    parser.add_argument(
+        "--context", metavar="NAME", help="context of that kubeconfig; shard-base if it has one, else the current one"
+    )
+    return {name: value for name, value in vars(parser.parse_args(list(arguments))).items() if value is not None}
+
+
+def _config(given: dict[str, Any]) -> ShardConfig:
+    """The settings to check: of a file, and flags. Raises ConfigError."""
     config = ShardConfig()
     if file := given.pop("config", ""):
         config = settings.load(StartConfig, ["--config", file], os.environ, "atoll doctor")[0].shard
@@ -100,10 +137,13 @@ def _config(arguments: Sequence[str]) -> ShardConfig:
     return replace(config, secure_port=_port_of(Path(config.root_directory)) or config.secure_port)
 
 
-def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConfig) -> Iterator[Finding]:
+T = TypeVar("T")
+
+
+def _safely(check: Callable[[T], Iterable[Finding]], subject: T) -> Iterator[Finding]:
     """Yield the findings of a check; an exception is a finding too (no permission, a store that cannot be opened)."""
     try:
-        yield from check(config)
+        yield from check(subject)
     except Exception as error:
         yield Finding(FAIL, check.__name__, str(error))
 

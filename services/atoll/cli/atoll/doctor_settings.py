@@ -11,6 +11,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from atoll.cli.atoll.finding import FAIL, OK, WARN, Finding
@@ -77,16 +78,18 @@ def serving(config: ShardConfig) -> Iterator[Finding]:
     if not found:
         yield Finding(FAIL, "serving-certificate", f"{config.tls_cert_file} holds no PEM certificate")
         return
-    certificate = found[0]
+    yield certificate_end("serving-certificate", found[0])
+
+
+def certificate_end(name: str, certificate: x509.Certificate) -> Finding:
+    """The finding about key and end of a certificate by which a server is known."""
     key, ends = certificate.public_key(), certificate.not_valid_after_utc
     left = ends - datetime.now(UTC)
     if isinstance(key, rsa.RSAPublicKey) and key.key_size < MIN_RSA_BITS:
-        yield Finding(FAIL, "serving-certificate", f"its RSA key has {key.key_size} bits, {MIN_RSA_BITS} are needed")
-    elif left < timedelta():
-        yield Finding(FAIL, "serving-certificate", f"it ended at {ends:%Y-%m-%d %H:%M} UTC")
-    else:
-        level = WARN if left < ENDS_SOON else OK
-        yield Finding(level, "serving-certificate", f"it ends at {ends:%Y-%m-%d %H:%M} UTC")
+        return Finding(FAIL, name, f"its RSA key has {key.key_size} bits, {MIN_RSA_BITS} are needed")
+    if left < timedelta():
+        return Finding(FAIL, name, f"it ended at {ends:%Y-%m-%d %H:%M} UTC")
+    return Finding(WARN if left < ENDS_SOON else OK, name, f"it ends at {ends:%Y-%m-%d %H:%M} UTC")
 
 
 def stream(config: ShardConfig) -> Iterator[Finding]:

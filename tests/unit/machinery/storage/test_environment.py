@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import os
 import stat
 import sys
 from pathlib import Path
@@ -44,6 +46,24 @@ def write_meta(directory: Path, name: str, value: object) -> None:
     with env.begin(write=True, db=meta) as txn:
         txn.put(name.encode(), msgspec.msgpack.encode(value))
     env.close()
+
+
+def descriptors(file: Path) -> list[int]:
+    """Those by which this process has a file open."""
+    found, wanted = [], file.stat()
+    for descriptor in (int(each.name) for each in Path("/dev/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), wanted):
+                found.append(descriptor)
+    return found
+
+
+async def test_programs_that_a_process_starts_inherit_no_descriptor_of_its_store(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    await create(store, "a")
+    found = [os.get_inheritable(each) for each in descriptors(tmp_path / filesystem.DATA_FILE)]
+    await store.close()
+    assert found and not any(found)
 
 
 async def test_a_second_opener_is_refused_in_this_process_and_in_another(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import statistics
 import time
+from contextlib import suppress
 from pathlib import Path
 
 #: Not local, or gone after a reboot. LMDB needs a coherent mmap and an fsync that reaches a disk.
@@ -19,6 +20,7 @@ _FROM_THE_HOST = {"9p", "vboxsf", "virtiofs"}
 _TEMPORARY = {"ramfs", "tmpfs"}
 _REFUSED_FILE_SYSTEMS = _NETWORK | _SHARED_DISK | _FROM_THE_HOST | _TEMPORARY
 _MOUNTS = Path("/proc/self/mounts")
+_DESCRIPTORS = Path("/dev/fd")
 DATA_FILE = "data.mdb"
 OWNER_FILE = "writer.lock"
 
@@ -47,6 +49,16 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def keep_to_this_process(file: Path) -> None:
+    """Have no program that this process starts inherit an open file. LMDB leaves them one descriptor of its data."""
+    wanted = file.stat()
+    for descriptor in (int(each.name) for each in _DESCRIPTORS.iterdir()):
+        # That of the listing itself is closed by now.
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), wanted):
+                os.set_inheritable(descriptor, False)
 
 
 def file_system_of(directory: Path, mounts: Path = _MOUNTS) -> str:

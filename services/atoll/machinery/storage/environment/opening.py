@@ -86,7 +86,7 @@ def open_raw(directory: Path, options: StoreOptions, *, readonly: bool = False, 
     except FileNotFoundError:
         # LMDB creates the file, or says that it does not exist.
         pass
-    return lmdb.open(
+    opened = lmdb.open(
         str(directory),
         map_size=options.map_size_bytes,
         max_dbs=MAX_DATABASES,
@@ -97,6 +97,8 @@ def open_raw(directory: Path, options: StoreOptions, *, readonly: bool = False, 
         lock=lock,
         max_spare_txns=16,
     )
+    filesystem.keep_to_this_process(directory / filesystem.DATA_FILE)
+    return opened
 
 
 def _with_databases(env: lmdb.Environment, directory: Path, owner_fd: int = -1) -> Environment:
