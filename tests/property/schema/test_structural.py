@@ -111,8 +111,22 @@ def lists(draw: st.DrawFn, below: st.SearchStrategy[Object]) -> Object:
 SCHEMAS = st.recursive(LEAVES, containers, max_leaves=8)
 
 
-def whole(source: Object) -> Object:
-    return {"type": "object", "properties": {"spec": source}}
+#: What definitions say of metadata: mostly nothing or that it is an object.
+METADATAS = st.none() | st.sampled_from(
+    [
+        {"type": "object"},
+        {"type": "object", "default": {}},
+        {"type": "object", "properties": {"name": {"type": "string", "maxLength": 1}}},
+        {"type": "object", "properties": {"name": {"type": "string", "enum": ["b"]}}},
+        {"type": "object", "properties": {"labels": {"type": "object", "default": {}}}},
+        {"type": "object", "required": ["labels"]},
+    ]
+)
+
+
+def whole(source: Object, metadata: Object | None = None) -> Object:
+    declared = {"metadata": metadata} if metadata is not None else {}
+    return {"type": "object", "properties": {**declared, "spec": source}}
 
 
 def thing(spec: Any) -> Object:
@@ -135,9 +149,9 @@ def test_pruning_and_defaulting_are_idempotent_and_leave_nothing_unknown(source:
 
 
 @settings(max_examples=drawn(300), deadline=None)
-@given(SCHEMAS, VALUES)
-def test_normalizing_is_pruning_and_defaulting(source: Object, spec: Any) -> None:
-    schema, obj = compile_schema(whole(source)), thing(spec)
+@given(SCHEMAS, VALUES, METADATAS)
+def test_normalizing_is_pruning_and_defaulting(source: Object, spec: Any, metadata: Object | None) -> None:
+    schema, obj = compile_schema(whole(source, metadata)), thing(spec)
     expected = copy.deepcopy(obj)
     schema.prune(expected)
     schema.default(expected)
@@ -253,9 +267,11 @@ def test_judging_a_definition_never_raises(source: Any) -> None:
 
 
 @settings(max_examples=drawn(500), deadline=None)
-@given(SCHEMAS, VALUES)
-def test_a_plain_object_is_known_valid_and_gets_its_defaults_alone(source: Object, spec: Any) -> None:
-    schema, obj = compile_schema(whole(source)), thing(spec)
+@given(SCHEMAS, VALUES, METADATAS)
+def test_a_plain_object_is_known_valid_and_gets_its_defaults_alone(
+    source: Object, spec: Any, metadata: Object | None
+) -> None:
+    schema, obj = compile_schema(whole(source, metadata)), thing(spec)
     given, changed = copy.deepcopy(obj), copy.deepcopy(obj)
     if schema.complete(obj):
         schema.prune(changed)
@@ -263,6 +279,6 @@ def test_a_plain_object_is_known_valid_and_gets_its_defaults_alone(source: Objec
         drop_nulls(changed)
         assert encode_json(changed) == encode_json(obj)
         assert schema.unknown_fields(given) == []
-        root = compile_root(whole(source), None)
+        root = compile_root(whole(source, metadata), None)
         assert is_clean(root, obj)
         assert root.accept(root, obj)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.kinds import registry
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.time_slicing import run_sliced
@@ -150,6 +151,32 @@ def test_a_place_that_is_walked_has_its_defaults_to_be_plain() -> None:
 )
 def test_metadata_is_looked_at_as_any_field(metadata: Object) -> None:
     assert not is_plain(LAMP, lamp(PLAIN, **metadata))
+
+
+@pytest.mark.parametrize(
+    ("declared", "name", "is_taken"),
+    [
+        ({}, "a", True),
+        ({"properties": {"name": {"type": "string", "enum": ["a"]}}}, "a", True),
+        ({"properties": {"name": {"type": "string", "enum": ["a"]}}}, "b", False),
+        ({"properties": {"name": {"type": "string", "default": "a"}}}, "a", False),
+        ({"default": {}}, "a", False),
+    ],
+)
+def test_what_a_definition_says_of_metadata_is_held_beside_the_form(
+    declared: Object, name: str, is_taken: bool
+) -> None:
+    source = {"type": "object", "properties": {"metadata": {"type": "object", **declared}, "spec": SPEC}}
+    assert is_plain(compile_schema(source), lamp(PLAIN, name=name)) is is_taken
+
+
+def test_logical_clusters_are_plain_by_the_one_name_that_they_may_have() -> None:
+    schema = next(kind.schema for kind in system_kinds() if kind.kind == "LogicalCluster")
+    assert schema is not None
+    stored: Object = {"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": {"name": "cluster"}}
+    stored |= {"spec": {}, "status": {"phase": "Ready"}}
+    assert schema.is_plain(stored)
+    assert not schema.is_plain({**stored, "metadata": {"name": "other"}})
 
 
 def test_definitions_that_a_form_cannot_express_take_nothing_and_still_work() -> None:

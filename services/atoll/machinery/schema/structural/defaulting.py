@@ -84,7 +84,7 @@ def is_normal(node: Node, value: dict[str, Any]) -> bool:
         if item is None:
             return False
         if meta is not None and key in META_FIELDS:
-            if kind is not str and (key != "metadata" or kind is not dict or get(key) or not is_normal(meta, item)):
+            if kind is not str and (key != "metadata" or kind is not dict or not _is_normal_metadata(node, meta, item)):
                 return False
             continue
         child = get(key, additional)
@@ -97,6 +97,12 @@ def is_normal(node: Node, value: dict[str, Any]) -> bool:
         elif kind is list and not _has_normal_items(child, item):
             return False
     return True
+
+
+def _is_normal_metadata(node: Node, meta: Node, value: dict[str, Any]) -> bool:
+    """Whether metadata stays as it is; that a definition says something of its names changes nothing."""
+    declared = node.properties.get("metadata")
+    return (declared is None or not (declared.has_default or declared.has_defaults_below)) and is_normal(meta, value)
 
 
 def is_normal_value(node: Node, value: Any) -> bool:

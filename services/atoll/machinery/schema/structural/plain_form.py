@@ -24,7 +24,7 @@ from atoll.machinery.schema.structural.object_meta import METADATA
 
 #: Types of objects that one form makes, each of 3 to 5.5 KB; places beyond are walked. Schemas that are never evicted,
 #: which share those of their nodes, have more: a Pod has some hundred.
-MAX_STRUCTS, MAX_PERMANENT_STRUCTS = 16, 256
+MAX_STRUCTS, MAX_PERMANENT_STRUCTS = 24, 256
 #: Levels of a field set that a form takes.
 _FIELD_SET_LEVELS = 12
 _INTEGERS = {"": 63, "int64": 63, "int32": 31}
@@ -41,7 +41,8 @@ Takes: TypeAlias = Callable[[Any], bool]
 def plain_form(root: Node, max_structs: int = MAX_STRUCTS) -> Takes:
     """Return the test whether an object needs no change but defaults, and is valid.
 
-    A form that cannot be made takes nothing, and no form takes large objects, which are walked in slices.
+    A form that cannot be made takes nothing, and no form takes large objects, which are walked in slices. What a
+    definition says of metadata beside its being an object is tested by its node.
     """
     form = _Forms(max_structs).root(root)
     if form is None:
@@ -53,7 +54,10 @@ def plain_form(root: Node, max_structs: int = MAX_STRUCTS) -> Takes:
         except msgspec.ValidationError:
             return False
 
-    return takes
+    named = root.properties.get("metadata")
+    if named is None or named.plain is dict:
+        return takes
+    return lambda obj: takes(obj) and named.accept(named, obj["metadata"])
 
 
 class _Walked:
@@ -68,16 +72,21 @@ class _Walked:
     items: Any = None
 
 
-def _walk(type: type[_Walked], value: Any) -> _Walked:
+def _walk(place: type[_Walked], value: Any) -> _Walked:
     """Return the value that stands for a value without a fault. Raises ValueError."""
-    node = type.node
-    if type.items is not None:
-        msgspec.convert({"f0": value}, type.items, dec_hook=_walk)
+    node = place.node
+    if place.items is not None:
+        msgspec.convert({"f0": value}, place.items, dec_hook=_walk)
         if len(value) > 1 and duplicate_items(node, value):
             raise ValueError
-    elif not is_normal_value(node, value) or _has_null(value) or not node.accept(node, value):
+    elif not ((type(value) is str or _stays(node, value)) and node.accept(node, value)):
         raise ValueError
-    return type.value
+    return place.value
+
+
+def _stays(node: Node, value: Any) -> bool:
+    """Whether a write leaves a value as it is."""
+    return is_normal_value(node, value) and not _has_null(value)
 
 
 def _has_null(value: Any) -> bool:
@@ -110,10 +119,13 @@ class _Forms:
         self._structs = 0
 
     def root(self, root: Node) -> Any | None:
-        """Return the type of whole objects; None where metadata has declarations of its own."""
+        """Return the type of whole objects; None where a definition has defaults for metadata."""
         properties = dict(root.properties)
         named = [properties.pop(name) for name in _META_FIELDS if name in properties]
-        if root.meta is None or "metadata" in properties or root.embedded or not _is_struct(root):
+        declared = properties.pop("metadata", None)
+        if declared is not None and (declared.has_default or declared.has_defaults_below):
+            return None
+        if root.meta is None or root.embedded or not _is_struct(root):
             return None
         if any(node.plain is not str for node in named):
             return None

@@ -31,7 +31,7 @@ CACHE_SIZE = 4096
 #: JSON of the schemas that are cached compiled, in bytes. A compiled schema takes about ten times its JSON.
 COMPILED_BYTES = 6 * 1024 * 1024
 #: What the plain form of a schema weighs among them.
-_FORM_BYTES = 8 * 1024
+_FORM_BYTES = 12 * 1024
 
 
 class _CompiledSchema:
