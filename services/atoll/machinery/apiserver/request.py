@@ -87,6 +87,8 @@ class RequestScope(msgspec.Struct, frozen=True, kw_only=True):
     remote: RemoteView | None = None
     #: A watch continues after its permission is withdrawn, as in Kubernetes; False: it ends.
     keeps_watches: bool = True
+    #: How many watches that end so may be open in the cluster, in this process; 0: any number.
+    most_watches: int = 0
     #: Clusters beside its own whose exports and RBAC such a watch depends on.
     depends_on: tuple[str, ...] = ()
     #: When such a watch ends in any case, in Unix seconds: with the credential that opened it. 0: at its timeout alone.

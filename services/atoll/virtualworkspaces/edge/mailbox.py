@@ -6,7 +6,8 @@
 `framework` brings requests here. The view needs the verb `sync` on `syncerconfigs` in the mailbox, which is the only
 right that its syncer has. `mailbox_rules` says what that stands for; everything else is forbidden, but that an account
 renews its own token. Denatured kinds are served as what they are at the edge. Invariants: a credential that is revoked
-or expires ends open watches too; a status brings where it is from (EDGE_REVISION) and no other metadata.
+or expires ends open watches too; a status brings where it is from (EDGE_REVISION) and no other metadata; what one user
+asks of a mailbox in a time is bounded (`allowance`), and so are its open watches.
 """
 
 from __future__ import annotations
@@ -34,14 +35,18 @@ from atoll.machinery.meta.types import SERVICE_ACCOUNTS
 from atoll.machinery.meta.user import CLUSTER_NAME, SERVICE_ACCOUNT_PREFIX, User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.wire.exchange import HttpRequest
+from atoll.virtualworkspaces.edge.allowance import Allowances, cost_of
 from atoll.virtualworkspaces.edge.carried import CONFIGS, CarriedReader, Mailbox
 from atoll.virtualworkspaces.edge.downsync_item import item_kind
 from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
 from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
 from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, ITEMS, LEASES, MailboxRules, verbs
+from atoll.virtualworkspaces.edge.upsync_use import UpsyncUse
 from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
 
 SERVICE = MAILBOX_VIEW
+#: Most watches of a mailbox through the view that are open at a time, in each process: two syncers have a few.
+MAX_WATCHES = 100
 _TOKENS = ("", "serviceaccounts", "token")
 
 
@@ -63,7 +68,7 @@ class MailboxView:
     def __init__(self, catalogs: Catalogs, authorizer: Authorizer, store: Rows, credentials: Credentials) -> None:
         self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
         self._credentials = credentials
-        self._reader = CarriedReader()
+        self._reader, self._use, self._allowances = CarriedReader(), UpsyncUse(), Allowances()
         self._kept: LruCache[int, tuple[Catalog, Catalog]] = LruCache(MAX_CATALOGS)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
@@ -80,22 +85,27 @@ class MailboxView:
         return self._authorizer.authorize(view, attributes).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """Return the scope of a request. Raises NotFound for a workspace without SyncerConfigs."""
+        """Return the scope of a request.
+
+        Raises NotFound for a workspace without SyncerConfigs, TooManyRequests.
+        """
         info, cluster = request.info, request.cluster
         if not cluster or not is_listed(info):
             raise errors.not_served()
+        self._allowances.take(cluster, request.user.name, *cost_of(request))
         if (info.group, info.resource, info.subresource) == _TOKENS:
             return self._renewal(request, snapshot, own)
         mailbox = self._mailbox(snapshot, cluster)
         if any(each not in mailbox.catalog.by_resource for each in CONFIGS):
             raise errors.not_served()
         kind = mailbox.catalog.find(info.group, info.version, info.resource)
-        rules = MailboxRules(mailbox, self._reader, info, kind) if kind is not None else None
+        rules = MailboxRules(mailbox, self._reader, info, kind, self._use) if kind is not None else None
         return RequestScope(
             authorize=self._authorizer_of(request, own, kind, rules),
             catalog=mailbox.catalog,
             restrictions=self._restrictions(mailbox, kind, rules),
             keeps_watches=False,
+            most_watches=MAX_WATCHES,
             depends_on=(cluster,),
             expires_s=self._credentials.expires_s(request.http, request.user),
         )

@@ -7,7 +7,7 @@
 
 `mailbox` asks `allows` for each request and each time that a write is planned, and sets `WriteRule` on it. Invariants:
 nothing is written but a status that the placement translator writes too, nothing of the system's own, and no kind in
-effect here.
+effect here; nothing gets the mark of what was projected; what comes up is bounded, and so is each status.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from atoll.machinery.edge.system_objects import is_system_object
 from atoll.machinery.edge.upsync import is_upsynced
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, owner_references_of
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json, finalizers_of, owner_references_of
 from atoll.machinery.storage.contract import Guard
 from atoll.virtualworkspaces.edge.carried import CONFIGS, SYNCER_CONFIGS, Carried, CarriedReader, Mailbox, came_up
 from atoll.virtualworkspaces.edge.downsync_item import RESOURCE
+from atoll.virtualworkspaces.edge.upsync_use import MOST, UpsyncUse
 from atoll.virtualworkspaces.framework import READ_VERBS
 
 #: The syncer's Lease.
@@ -39,6 +40,8 @@ LEASES = ("coordination.k8s.io", "leases")
 EVENTS = (("", "events"), ("events.k8s.io", "events"))
 NAMESPACES = ("", "namespaces")
 ITEMS = (GROUP, RESOURCE)
+#: Longest encoded status.
+MAX_STATUS_BYTES = 256 * 1024
 _STATUS_VERBS = ("get", "patch", "update")
 _WRITES = ("create", "delete", "patch", "update")
 
@@ -69,6 +72,7 @@ class MailboxRules(msgspec.Struct, frozen=True):
     reader: CarriedReader
     info: RequestInfo
     kind: Kind
+    use: UpsyncUse
 
     @property
     def _resource(self) -> tuple[str, str]:
@@ -109,8 +113,12 @@ class MailboxRules(msgspec.Struct, frozen=True):
         return ()
 
     def _refusal(self, view: View, ref: ObjectRef, obj: Object | None, old: Object | None) -> str:
+        if obj is not None and is_projected(obj) and not (old is not None and is_projected(old)):
+            return "it is not the placement translator's"
+        if obj is not None and len(encode_json(obj.get("status"))) > MAX_STATUS_BYTES:
+            return f"a status of the edge has at most {MAX_STATUS_BYTES} bytes"
         if self.info.subresource:
-            return ""
+            return self._room_refusal(view, obj, old) if old is not None and is_upsynced(ref, old) else ""
         if ref.kind == LEASES:
             return "" if ref.name == LEASE_NAME else f"the Lease of a syncer is named {LEASE_NAME}"
         if ref.kind in EVENTS:
@@ -145,7 +153,14 @@ class MailboxRules(msgspec.Struct, frozen=True):
             return "objects of the edge have no finalizers here"
         if not self._comes_up(self.reader.current(view, self.mailbox), ref):
             return "no SyncerConfig asks for it"
-        return ""
+        return self._room_refusal(view, obj, old)
+
+    def _room_refusal(self, view: View, obj: Object | None, old: Object | None) -> str:
+        """Return why an object of the edge may not be made or grow, "" if it may."""
+        sizes = [len(encode_json(each)) if each is not None else 0 for each in (obj, old)]
+        if self.use.take(view, self.mailbox, int(old is None), max(0, sizes[0] - sizes[1])):
+            return ""
+        return f"at most {MOST.objects} objects and {MOST.size_bytes} bytes come up"
 
 
 def _is_own_event(event: Object) -> bool:

@@ -23,7 +23,7 @@ from atoll.machinery.apiserver.rest import frames, watch
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.status import ApiError, Details, TooManyRequests
 from atoll.machinery.storage.contract import RevisionCompacted, Snapshot, Store
 from atoll.machinery.storage.options import SYSTEM_LABEL_PREFIXES
 
@@ -42,7 +42,10 @@ class Watches:
         self.open = OpenWatches(core.store, core.catalogs)
 
     def serve(self, request: Request, call: Call, snapshot: Snapshot) -> None:
-        """Send the head of a watch and spawn its task. Raises ApiError for invalid options."""
+        """Send the head of a watch and spawn its task. Raises ApiError for invalid options, TooManyRequests."""
+        scope, still = request.scope, None
+        if 0 < scope.most_watches <= len(self.open.conditional(call.cluster)):
+            raise TooManyRequests("Too many watches are open.", Details(retry_after_s=10))
         watched, convert = call.kind, None
         if watched.conversion is not None:
             convert = partial(self._core.conversions.served, watched)
@@ -52,7 +55,6 @@ class Watches:
         serving = watch.Watch(call, rows_of(call, self._core.store), wanted, cache, convert)
         revision = max(wanted.options.resource_version, 0)
         request.start(f"{PROTOBUF};stream=watch" if call.form.media_type == PROTOBUF else call.form.media_type)
-        scope, still = request.scope, None
         if not scope.keeps_watches:
             serving.recheck, serving.expires_s = self.open.check_up_to, scope.expires_s
             still = StillAllowed(still_authorized(request), scope.depends_on, call.restrictions.rows is not None)

@@ -1,0 +1,63 @@
+"""What is taken of a rate is within its burst and its share of the time, by user and mailbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from atoll.machinery.meta.status import TooManyRequests
+from atoll.virtualworkspaces.edge.allowance import Allowances, Rate
+
+RATE = Rate(2.0, 10.0)
+
+
+class Clock:
+    """Seconds by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(allowances: Allowances, cost: float = 1.0, cluster: str = "box", user: str = "syncer") -> int:
+    """How often a cost is taken until it is too much."""
+    for count in range(100):
+        try:
+            allowances.take(cluster, user, RATE, cost)
+        except TooManyRequests:
+            return count
+    return 100
+
+
+def test_a_burst_is_taken_at_once_and_then_what_the_time_gives() -> None:
+    clock = Clock()
+    allowances = Allowances(clock)
+    assert (taken(allowances), taken(allowances)) == (10, 0)
+    clock.now += 3.0
+    assert taken(allowances) == 6
+    clock.now += 3600.0
+    assert taken(allowances) == 10
+
+
+def test_a_refusal_takes_nothing_and_says_when_there_is_enough() -> None:
+    clock = Clock()
+    allowances = Allowances(clock)
+    assert taken(allowances, 4.0) == 2
+    for _ in range(5):
+        with pytest.raises(TooManyRequests) as refused:
+            allowances.take("box", "syncer", RATE, 4.0)
+        assert refused.value.details.retry_after_s == 1
+    clock.now += 1.0
+    allowances.take("box", "syncer", RATE, 4.0)
+
+
+def test_what_costs_more_than_there_ever_is_takes_all_of_it() -> None:
+    allowances = Allowances(Clock())
+    assert (taken(allowances, 1000.0), taken(allowances)) == (1, 0)
+
+
+def test_users_and_mailboxes_take_nothing_of_each_others() -> None:
+    allowances = Allowances(Clock())
+    for cluster, user in (("box", "syncer"), ("box", "other"), ("second", "syncer")):
+        assert taken(allowances, cluster=cluster, user=user) == 10
