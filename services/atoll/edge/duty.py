@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
+from prometheus_client import CollectorRegistry
+
 from atoll.edge.membership import MemberFence, Membership
 from atoll.edge.reach import Reach
 from atoll.edge.roster import WHOLE
+from atoll.edge.roster_metrics import RosterMetrics
 from atoll.edge.shares import Shares, SplitController, share_of
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.lease import Lease, Timing
@@ -56,6 +59,9 @@ class Duty(Protocol):
     def needs(self, sources: Collection[Source]) -> None:
         """Set what has to be reached."""
 
+    def measure(self, registry: CollectorRegistry) -> None:
+        """Show what it has."""
+
     def share(self, controller: SplitController, reconcile: Reconcile[Any]) -> Reconcile[Any]:
         """Return the reconcile of a controller whose keys are split, for the keys of this process alone."""
 
@@ -89,6 +95,9 @@ class LoneDuty:
 
     def needs(self, sources: Collection[Source]) -> None:
         """It works with what is reached."""
+
+    def measure(self, registry: CollectorRegistry) -> None:
+        """Its readiness says all."""
 
     def share(self, controller: SplitController, reconcile: Reconcile[Any]) -> Reconcile[Any]:
         """Every key is its own."""
@@ -134,6 +143,10 @@ class SharedDuty:
     def needs(self, sources: Collection[Source]) -> None:
         """Set what has to be reached."""
         self._sources.extend(lambda each=each: each.interruption for each in sources)  # type: ignore[misc]
+
+    def measure(self, registry: CollectorRegistry) -> None:
+        """Show the roster, and its keys."""
+        RosterMetrics(self._membership, self._shares.count, registry)
 
     def share(self, controller: SplitController, reconcile: Reconcile[Any]) -> Reconcile[Any]:
         """Its keys are those that the roster gives it."""

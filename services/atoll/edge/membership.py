@@ -38,6 +38,8 @@ UNJOINED_S = 1e-6
 ROSTER, MEMBER = f"{GROUP}/roster", f"member.{GROUP}/"
 #: The holder of the Lease, so that a process that works alone waits.
 SHARED, CUT = "several", "cut"
+#: Why a write was fenced: a shard knows a newer token, or this process has no right to the key.
+NEWER, UNOWNED = "newer", "unowned"
 
 
 class Membership:
@@ -65,6 +67,8 @@ class Membership:
         self._seen: dict[str, tuple[str, float]] = {}
         self._nudged, self._turned = asyncio.Event(), asyncio.Event()
         self.failure = "the roster is not read yet"
+        #: How many writes were fenced, by reason.
+        self.fenced = {NEWER: 0, UNOWNED: 0}
 
     # --- what this process may do
 
@@ -72,17 +76,24 @@ class Membership:
         """Whether the roster gives a key to this process."""
         return self.roster.owner(key) == self.identity
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this process is a member whose last renewal is younger than a life."""
+        return self.identity in self.roster.members and self._clock() - self._renewed_s < LIFE_S
+
     def token(self, key: str) -> int:
         """Return the fencing token of a write for a key, to be sent at once. Raises Fenced."""
-        roster = self.roster
-        if not key or roster.owner(key) != self.identity:
+        if not key or not self.is_owner(key):
+            self.fenced[UNOWNED] += 1
             raise Fenced("another member has this part of the work")
-        if self._clock() - self._renewed_s >= LIFE_S:
+        if not self.is_current:
+            self.fenced[UNOWNED] += 1
             raise Fenced("the membership is not renewed")
-        return roster.epoch
+        return self.roster.epoch
 
     async def look(self) -> None:
         """Read the roster now: a write was refused."""
+        self.fenced[NEWER] += 1
         self._turned.clear()
         self._nudged.set()
         with contextlib.suppress(TimeoutError):

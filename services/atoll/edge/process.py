@@ -102,6 +102,7 @@ async def start(config: EdgeControllersConfig) -> None:
         translator.observer = summarizer
         initializers = [Initializer(first, kind) for kind in service().grants]
         translator.register(process.registry)
+        duty.measure(process.registry)
         TargetMetrics(lambda: duty.own(mailboxes.name, mailboxes.targets), process.registry)
         source = process.changes(store)
         if source is not None:

@@ -63,6 +63,13 @@ class Shares:
 
         return run
 
+    def count(self) -> dict[str, int]:
+        """Return the number of keys of each controller that are this member's."""
+        return {each.name: sum(self._is_own(each.name, key) for key in list(each.keys())) for each in self._controllers}
+
+    def _is_own(self, controller: str, key: Hashable) -> bool:
+        return self._membership.is_owner(share_of(controller, key))
+
     def _moved(self, before: Roster, after: Roster) -> None:
         """Take what is this member's from now on."""
         own = self._membership.identity

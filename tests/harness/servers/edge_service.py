@@ -52,6 +52,8 @@ class EdgeControllers:
     def __init__(self, directory: Path, kubeconfig: Path, *flags: str) -> None:
         self.directory, self.kubeconfig, self._flags = directory, kubeconfig, flags
         self.url = ""
+        #: What is set for it besides (`harness.servers.mutant_shard`).
+        self.environment: dict[str, str] = {}
         self._process: Process | None = None
         self._clients = pki.make_ca("clients of controllers")
 
@@ -77,7 +79,7 @@ class EdgeControllers:
         files = ["--kubeconfig", str(self.kubeconfig), "--directory", str(self.directory / "edge")]
         files += ["--client-ca-file", str(clients)]
         command = [sys.executable, "-m", "atoll.cli", "edge-controllers", *files, "--allow-any-filesystem", "true"]
-        self._process = launch([*command, *self._flags], out, err, directory=Path.cwd())
+        self._process = launch([*command, *self._flags], out, err, environment=self.environment, directory=Path.cwd())
         process = self._process
 
         def announced() -> str:

@@ -13,11 +13,21 @@ import pytest
 from harness.clients.api import Api, eventually
 from harness.servers.configured_nats import ConfiguredNats
 from harness.servers.edge_service import EdgeControllers, edge_init
+from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
 from harness.servers.tcp_relay import TcpRelay
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/edge-controllers"
 ROSTER = "edge.kubestellar.io/roster"
+#: A shard has one address for all, so a process has to be given another one by its own client.
+_RELAYED = """
+import msgspec
+from atoll.machinery.wire.client import HttpClient
+init = HttpClient.__init__
+def relayed(self, origin, limits=None):
+    init(self, msgspec.structs.replace(origin, port={1}) if origin.port == {0} else origin, limits)
+HttpClient.__init__ = relayed
+"""
 
 
 class Member:
@@ -34,6 +44,11 @@ class Member:
         through = tuple(f"nats://127.0.0.1:{self.nats.port}" if each == nats_url else each for each in flags)
         self.process = EdgeControllers(directory, own, *through, "--shared", "true")
 
+    def reach(self, port: int, relay: TcpRelay) -> None:
+        """Let it reach a shard by a link of its own, from the next start on."""
+        code = _RELAYED.format(port, relay.port)
+        self.process.environment = patched(self.process.directory, code)
+
     @property
     def name(self) -> str:
         return (self.process.directory / "edge" / "identity").read_text()
@@ -43,6 +58,13 @@ class Member:
         self.api.join()
         self.nats.join()
         self.process.start()
+
+
+def ended(member: Member) -> int:
+    """Wait until a process has ended by itself; return its code."""
+    process = member.process._process
+    assert process is not None
+    return process.wait(60)
 
 
 class Members:
@@ -91,7 +113,7 @@ def root(shard: ShardProcess) -> Iterator[Api]:
     api.close()
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="package")
 def members(nats: ConfiguredNats, shard: ShardProcess, root: Api) -> Iterator[Members]:
     directory, home = shard.root.parent, root.at("root:espw")
     first, second = (

@@ -28,14 +28,14 @@ from integration.edge.placed import (
     place,
     workload,
 )
-from integration.edge_members.conftest import Member, Members
+from integration.edge_members.conftest import Member, Members, ended
 
 __all__ = ["inventory", "mailboxes", "workload"]
 
 pytestmark = pytest.mark.long
 NAMES = [f"m{number}" for number in range(10)]
 FENCE = "atoll-fencing-token"
-TAKEOVER_S = 30.0
+TAKEOVER_S, PAUSE_S = 30.0, 60.0
 
 
 class World:
@@ -106,13 +106,6 @@ def taken_over(members: Members, world: World, gone: Member, disturb: Callable[[
     assert members.roster()["epoch"] != epoch
 
 
-def ended(member: Member) -> int:
-    """Wait until a process has ended by itself; return its code."""
-    process = member.process._process
-    assert process is not None
-    return process.wait(60)
-
-
 def test_what_a_killed_member_had_is_taken_over_under_load(members: Members, world: World, root: Api) -> None:
     gone, home, here = members.translator, root.at("root:espw"), root.at("root:imw1")
     with under_load(world):
@@ -130,13 +123,15 @@ def test_what_a_killed_member_had_is_taken_over_under_load(members: Members, wor
     here.close()
 
 
-def test_a_member_that_was_paused_writes_nothing_and_begins_anew(members: Members, world: World) -> None:
+def test_a_member_that_was_paused_for_a_minute_writes_nothing_and_begins_anew(members: Members, world: World) -> None:
     gone = members.translator
     process = gone.process._process
     assert process is not None
+    paused_s = time.monotonic()
     taken_over(members, world, gone, lambda: process.send_signal(signal.SIGSTOP))
-    world.edit()
-    eventually(world.is_carried, "the other one carries it, too")
+    while time.monotonic() < paused_s + PAUSE_S:
+        world.edit()
+        eventually(world.is_carried, "the other one carries it, too")
     before = world.revisions()
     process.send_signal(signal.SIGCONT)
     assert ended(gone) == 1

@@ -15,7 +15,6 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.client.target import Fenced
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.merge_patch import merge_patch
 from harness.data.stores import HandClock
 from harness.servers.stand_ins.lease_server import LeaseServer
 
@@ -35,9 +34,6 @@ class Leases(LeaseServer):
         if not self.is_reached:
             raise TimeoutError
         return await super().get(resource, name, namespace)
-
-    async def patch(self, resource: Resource, name: str, patch: Object, namespace: str) -> Object:
-        return self.store(merge_patch(await self.get(resource, name, namespace), patch))
 
 
 class Members:

@@ -107,8 +107,13 @@ class Recorder:
     def __init__(self, world: World) -> None:
         self.world, self.state, self.last = world, State(), State()
         self.revision = self.lists = 0
+        self.follower: Follower | None = None
+        #: Why the state was not current, at each object.
+        self.failures: list[str] = []
 
     def changed(self, obj: Object) -> None:
+        assert self.follower is not None
+        self.failures.append(self.follower.failure)
         self.state[self._name(obj)] = int(obj["metadata"]["resourceVersion"])
 
     def gone(self, obj: Object) -> None:
@@ -132,7 +137,7 @@ class Recorder:
 async def follow(world: World, recorder: Recorder) -> None:
     """Follow until all was told, and nobody writes any more."""
     client: Any = world
-    followed = Follower(client, CONFIGMAPS, recorder)
+    followed = recorder.follower = Follower(client, CONFIGMAPS, recorder)
     task = asyncio.create_task(followed.run())
     waiting = asyncio.create_task(world.is_finished.wait())
     try:
@@ -176,3 +181,14 @@ async def test_a_list_that_is_cut_and_too_old_again_and_again_misses_nothing_and
         await follow(world, recorder)
         assert world.lists == 2 + world.forgotten
     assert answered_410 > 5
+
+
+async def test_a_list_longer_than_changes_are_kept_begins_anew_takes_nothing_away_and_counts_as_cut() -> None:
+    world = World(random.Random(1), unrest=40)
+    world.forgets = 1.0
+    recorder = Recorder(world)
+    await follow(world, recorder)
+    assert world.forgotten >= 2
+    assert world.lists == world.forgotten + 1
+    assert recorder.lists == 1
+    assert all(recorder.failures)

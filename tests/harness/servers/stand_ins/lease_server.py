@@ -5,10 +5,11 @@ from __future__ import annotations
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.patch.merge_patch import merge_patch
 
 
 class LeaseServer:
-    """Answers `get`, `create` and `update` of a client."""
+    """Answers `get`, `create`, `update` and `patch` of a client."""
 
     def __init__(self) -> None:
         self.lease: Object | None = None
@@ -28,6 +29,9 @@ class LeaseServer:
         if self.lease is None or self.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             raise Conflict("modified")
         return self.store(obj)
+
+    async def patch(self, resource: Resource, name: str, patch: Object, namespace: str) -> Object:
+        return self.store(merge_patch(await self.get(resource, name, namespace), patch))
 
     def store(self, obj: Object) -> Object:
         """Write the Lease; return it with its new revision."""
