@@ -83,6 +83,7 @@ def test_a_socket_that_is_not_documented_is_a_failure(tmp_path: Path, other: str
 def nats(*, lets_in: bool, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address of something that greets as a NATS server does, and takes anybody or nobody."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30)
 
         def serve() -> None:
             stream, _ = listening.accept()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from atoll.cli.atoll import main
@@ -27,8 +28,9 @@ from harness.servers.processes import atoll
 from harness.waits import until
 
 
-def opened(root: Path) -> LmdbStore:
+def opened(root: Path, **changes: int) -> LmdbStore:
     options = store_options(ShardConfig(root_directory=str(root), allow_any_filesystem=True))
+    options = msgspec.structs.replace(options, **changes)
     ensure_key_file(Path(options.key_file))
     return open_store(options)
 
@@ -196,12 +198,41 @@ async def test_a_key_that_seals_nothing_is_dropped_and_every_secret_can_be_read(
     assert fsck(root) == 0
 
 
-async def test_no_key_of_a_running_store_is_dropped(root: Path) -> None:
-    store = opened(root)
-    ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
+async def test_a_key_of_a_running_shard_is_dropped_once_it_seals_nothing(root: Path) -> None:
+    key_file = root / "sealing-keys.json"
+    store = opened(root, log_retention_s=0)
+    with store.snapshot() as snapshot:
+        record = snapshot.get(key("one", type=SECRETS))
+    assert record is not None
+    await store.submit([put(key("one", type=SECRETS), expected=record.revision)])
+
+    async def dropped(number: int) -> Result:
+        return await run("rotate", root, "--allow-any-filesystem", "--drop", str(number))
+
+    assert sealing.add_key(key_file) == 2
+    ran = await dropped(1)
+    assert (ran.code, "the shard does not seal with key 2 yet" in ran.stderr) == (1, True), ran.stderr
+    assert await store.reseal() == 2
     await store.close()
-    assert (ran.code, "stop it first; no key was dropped" in ran.stderr) == (1, True)
-    assert key_ids(root) == [1]
+    store = opened(root, log_retention_s=0)
+    ran = await dropped(1)
+    assert "the shard does not seal with key 2 yet" in ran.stderr, "what an earlier process said does not count"
+    assert await store.reseal() == 0
+    ran = await dropped(1)
+    assert (ran.code, "key 1 seals 0 objects and 1 log entries; no key was dropped" in ran.stderr) == (1, True)
+    assert (await dropped(2)).stderr.endswith("key 2 is the primary key\n")
+    assert await store.compact() > 0
+    ran = await dropped(1)
+    assert (ran.code, ran.stderr, key_ids(root)) == (0, "", [2])
+    await create(store, "three", type=SECRETS)
+    await store.close()
+    store = opened(root)
+    with store.snapshot() as snapshot:
+        found = [snapshot.get(key(name, type=SECRETS)) for name in ("one", "two", "three")]
+    assert all(found)
+    assert (await dropped(1)).stderr.endswith("there is no key 1\n")
+    await store.close()
+    assert fsck(root) == 0
 
 
 async def test_a_gate_that_does_not_exist_refuses_to_start(tmp_path: Path) -> None:

@@ -23,7 +23,13 @@ from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.maintenance import offline
 from atoll.machinery.storage.maintenance import repair as repairing
-from atoll.machinery.storage.maintenance.key_use import KeyInUse, drop_key, sealed_by_earlier
+from atoll.machinery.storage.maintenance.key_use import (
+    KeyInUse,
+    KeyNotReplaced,
+    drop_key,
+    drop_key_of_running,
+    sealed_by_earlier,
+)
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.shard.config import ShardConfig
@@ -90,12 +96,10 @@ def _repair(options: StoreOptions) -> int:
 def rotate(arguments: Sequence[str]) -> int:
     """Add a sealing key, make it the primary one and re-seal every sealed object; or drop an unused key.
 
-    A running shard re-seals its objects by itself, and this waits for it. A key is dropped of a stopped one.
+    A running shard re-seals its objects by itself, and this waits for it. It drops no key that anything is sealed with.
     """
     parser = store_parser("rotate", "Add a sealing key and re-seal all sealed objects. The shard may run.")
-    parser.add_argument(
-        "--drop", type=int, metavar="KEYID", help="remove a key that seals nothing any more. Stop the shard before"
-    )
+    parser.add_argument("--drop", type=int, metavar="KEYID", help="remove a key that seals nothing any more")
     flags = parser.parse_args(list(arguments))
     options = existing_store(flags)
     if isinstance(options, int):
@@ -103,15 +107,18 @@ def rotate(arguments: Sequence[str]) -> int:
     logging.configure("warning")
     try:
         return asyncio.run(_rotate(options)) if flags.drop is None else _drop(options, flags.drop)
-    except StoreInUse as error:
-        return fail(f"{error}: stop it first; no key was dropped")
     except _REFUSALS as error:
         return fail(str(error))
 
 
 def _drop(options: StoreOptions, number: int) -> int:
     try:
-        drop_key(options, number, time.time_ns() // 1000)
+        try:
+            drop_key(options, number, time.time_ns() // 1000)
+        except StoreInUse:
+            drop_key_of_running(options, number)
+    except KeyNotReplaced as error:
+        return fail(f"{error}; no key was dropped. It reads its keys within seconds: look at its log")
     except KeyInUse as error:
         return fail(
             f"{error}; no key was dropped. `atoll rotate` re-seals objects; "

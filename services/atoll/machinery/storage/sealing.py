@@ -58,30 +58,36 @@ class Sealer:
 
     def __init__(self, key_file: Path) -> None:
         self._path = key_file
-        self._ciphers: dict[int, AESGCM] = {}
-        self.primary = 0
+        #: The primary key's id and all ciphers: replaced as one, as the thread that commits may seal meanwhile.
+        self._keys: tuple[int, dict[int, AESGCM]] = (0, {})
         self.reload()
+
+    @property
+    def primary(self) -> int:
+        """The id of the key that seals."""
+        return self._keys[0]
 
     def reload(self) -> None:
         """Read the key file. Raise KeyFileInvalid."""
         parsed = _read(self._path)
-        self._ciphers = {key.id: AESGCM(_secret(self._path, key)) for key in parsed.keys}
-        if parsed.primary not in self._ciphers:
+        ciphers = {key.id: AESGCM(_secret(self._path, key)) for key in parsed.keys}
+        if parsed.primary not in ciphers:
             raise KeyFileInvalid(f"{self._path}: the primary key {parsed.primary} is not among the keys{_LOST}")
-        self.primary = parsed.primary
+        self._keys = parsed.primary, ciphers
 
     def seal(self, type: ResourceType, relative_key: bytes, plain: bytes) -> bytes:
         """Return JSON (its hole zeroed) as a sealed record."""
-        head = _KEY_ID.pack(self.primary) + secrets.token_bytes(_NONCE_SIZE)
+        primary, ciphers = self._keys
+        head = _KEY_ID.pack(primary) + secrets.token_bytes(_NONCE_SIZE)
         data = _additional_data(head, type, relative_key)
-        return head + self._ciphers[self.primary].encrypt(head[_KEY_ID.size :], plain, data)
+        return head + ciphers[primary].encrypt(head[_KEY_ID.size :], plain, data)
 
     def open(self, type: ResourceType, relative_key: bytes, record: bytes) -> bytes:
         """Return the JSON with its hole zeroed. Raise SealingError."""
         if len(record) < _HEAD_SIZE:
             raise SealingError("record is truncated")
         number = key_id(record)
-        cipher = self._ciphers.get(number) or self._reloaded(number)
+        cipher = self._keys[1].get(number) or self._reloaded(number)
         data = _additional_data(record, type, relative_key)
         try:
             return cipher.decrypt(record[_KEY_ID.size : _HEAD_SIZE], record[_HEAD_SIZE:], data)
@@ -93,9 +99,10 @@ class Sealer:
             self.reload()
         except KeyFileInvalid as error:
             raise SealingError(str(error)) from error
-        if number not in self._ciphers:
+        cipher = self._keys[1].get(number)
+        if cipher is None:
             raise SealingError(f"key {number} is not in the key file")
-        return self._ciphers[number]
+        return cipher
 
 
 def key_id(record: bytes) -> int:
@@ -126,6 +133,11 @@ def remove_key(path: Path, number: int) -> None:
         parsed = _read(path)
         _require_removable(path, parsed, number)
         _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
+
+
+def primary_key(path: Path) -> int:
+    """Return the id of the primary key. Raise KeyFileInvalid."""
+    return _read(path).primary
 
 
 def numbers(path: Path) -> tuple[int, ...]:

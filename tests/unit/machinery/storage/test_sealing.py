@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import lmdb
@@ -223,3 +224,21 @@ def test_a_key_added_elsewhere_is_found_without_a_restart(tmp_path: Path) -> Non
     old = Sealer(path)
     sealing.add_key(path)
     assert old.open(SECRETS, b"k", Sealer(path).seal(SECRETS, b"k", b"plain")) == b"plain"
+
+
+def test_a_key_file_that_is_read_while_a_record_is_sealed_makes_no_record_that_does_not_open(
+    options: StoreOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_file = Path(options.key_file)
+    sealer, random = Sealer(key_file), secrets.token_bytes
+
+    def read_meanwhile(size: int) -> bytes:
+        if size < 32:  # A nonce, not a key.
+            sealing.add_key(key_file)
+            sealer.reload()
+        return random(size)
+
+    monkeypatch.setattr(secrets, "token_bytes", read_meanwhile)
+    record = sealer.seal(SECRETS, b"s", b"plain")
+    assert (sealing.key_id(record), sealer.primary) == (1, 2)
+    assert sealer.open(SECRETS, b"s", record) == b"plain"

@@ -101,6 +101,15 @@ class Environment:
         value: int = self.get_meta(txn, "last", 0)
         return value
 
+    def note_sealing_key(self, txn: Txn, number: int) -> None:
+        """Note that all that this process writes from here on is sealed with a key."""
+        self.put_meta(txn, "sealing", (self.get_meta(txn, "epoch", 0), number))
+
+    def sealing_key(self, txn: Txn) -> int:
+        """Return the key that seals all that the process that has the file open writes; 0 if it did not note one."""
+        epoch, number = self.get_meta(txn, "sealing", (0, 0))
+        return int(number) if epoch == self.get_meta(txn, "epoch", 0) else 0
+
     def applied(self, txn: Txn) -> int:
         """Return the apply count of replicas and routes."""
         value: int = self.get_meta(txn, "applied", 0)

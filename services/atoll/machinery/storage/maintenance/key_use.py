@@ -1,8 +1,10 @@
 """How many records a sealing key still seals: a key may be dropped once it seals none.
 
-`atoll rotate` asks it how far a running shard is, and with `--drop` calls it on the store of a stopped one. Then
-current objects and the before-images of the retained log are counted; what the streams hold is not in the file.
-Invariant: the key file changes only if both counts are 0, while no other process can open the store for writing.
+`atoll rotate` asks it how far a running shard is, and with `--drop` has it drop a key. Current objects and the
+before-images of the retained log are counted; what the streams hold is not in the file.
+Invariant: the key file changes only if both counts are 0 and no process can seal with the key any more: either none has
+the store open for writing, or the one that has it noted, in the same transaction that was counted in, that it seals
+with the primary key.
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ class KeyUse(msgspec.Struct, frozen=True):
         return bool(self.objects or self.log_entries)
 
 
+class KeyNotReplaced(Exception):
+    """The running shard does not say yet that it seals with the primary key."""
+
+
 class KeyInUse(Exception):
     """Records of the store are sealed with the key, so the key file keeps it."""
 
@@ -54,9 +60,24 @@ def drop_key(options: StoreOptions, number: int, now_us: int) -> None:
         sealing.remove_key(Path(options.key_file), number)
 
 
+def drop_key_of_running(options: StoreOptions, number: int) -> None:
+    """Remove a key from the key file of a running shard. Raise KeyInUse, KeyNotReplaced, or KeyFileInvalid for the
+    primary and an unknown key."""
+    file = Path(options.key_file)
+    sealing.require_removable(file, number)
+    primary = sealing.primary_key(file)
+    with closing(open_for_reading(options)) as environment, environment.reading() as txn:
+        if environment.sealing_key(txn) != primary:
+            raise KeyNotReplaced(f"the shard does not seal with key {primary} yet")
+        use = _key_use(environment, txn, number)
+    if use:
+        raise KeyInUse(number, use)
+    sealing.remove_key(file, number)
+
+
 def sealed_by_earlier(options: StoreOptions) -> int:
     """How many objects other keys than the primary one seal, in the store of a running shard. Raises KeyFileInvalid."""
-    primary = sealing.Sealer(Path(options.key_file)).primary
+    primary = sealing.primary_key(Path(options.key_file))
     with closing(open_for_reading(options)) as environment, environment.reading() as txn:
         earlier = [number for number in sealing.numbers(Path(options.key_file)) if number != primary]
         return sum(_sealed_objects(environment, txn, number) for number in earlier)

@@ -8,6 +8,7 @@ free pages. Invariant: a client reads the same object before and after.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,6 +38,7 @@ async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ..
     sealer, changed = records.sealer, 0
     if sealer is None:
         return 0
+    await writer.run(partial(_note, records, sealer.primary))
     for type in types:
         after: bytes | None = b""
         while after is not None:
@@ -45,6 +47,11 @@ async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ..
             after, changed = progress.after, changed + progress.changed
             await asyncio.sleep(pause_s if after is not None else 0.0)
     return changed
+
+
+def _note(records: Records, number: int, transaction: SubmitTransaction, txn: Txn) -> None:
+    """Tell `key_use` the key: what is sealed with an earlier one is committed before this."""
+    records.environment.note_sealing_key(txn, number)
 
 
 class _Progress(msgspec.Struct, frozen=True):
