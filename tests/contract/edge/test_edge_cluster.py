@@ -1,4 +1,4 @@
-"""What a syncer needs of a cluster: a workspace has it, and so has a plain Kubernetes cluster (the long tier)."""
+"""What a syncer needs of a cluster: a workspace has it, and so have plain clusters (the long tier)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from harness.clients.api import APPLY, CRDS, Api, Object, configmap, crd, define, eventually, workspace_under
-from harness.servers.edge_cluster import EdgeCluster
+from harness.servers.edge_cluster import NEWER, OLDER, USUAL, EdgeCluster
 from harness.servers.shard_process import ShardProcess
 
 NAMESPACES, GROUP = "/api/v1/namespaces", "shapes.example.com"
 LABEL = "downsynced-by"
 
 
-@pytest.fixture(scope="module", params=["workspace", pytest.param("kubernetes", marks=pytest.mark.long)])
+_PLAIN = [pytest.param(version, marks=pytest.mark.long) for version in (USUAL, OLDER, NEWER)]
+
+
+@pytest.fixture(scope="module", params=["workspace", *_PLAIN])
 def edge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """An administrator of the cluster."""
     directory = tmp_path_factory.mktemp("edge")
@@ -23,7 +26,7 @@ def edge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             root = Api(shard, "root")
             yield root.at(workspace_under(root))
     else:
-        with EdgeCluster(directory) as cluster:
+        with EdgeCluster(directory, request.param) as cluster:
             yield Api(cluster)
 
 

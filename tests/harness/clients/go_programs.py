@@ -33,6 +33,7 @@ from harness.environment import TESTS
 MODULE = TESTS / "go"
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S, FOLLOW_TIMEOUT_S = 1500.0, 240.0, 60.0
 _DIGEST = 16
+_STRIPPED = "-trimpath", "-ldflags=-s -w"
 #: A program that no run took for so long is deleted when its successor is built.
 _UNUSED_S = 86400.0
 NO_GO = "Go is not installed: nothing was compared with Kubernetes' own code, and no Go client was run"
@@ -75,21 +76,25 @@ def checkout_cache() -> Path:
 
 
 @cache
-def program(name: str, module: str = "") -> Path:
+def program(name: str, module: str = "", requirements: str = "go.mod") -> Path:
     """The command `cmd/<name>` of tests/go, or of the module in a folder of it, built. Skips without Go.
 
-    One that was built of the same sources by the same Go is taken as it is: to find that out, Go reads all packages.
+    `requirements` is the file of the module that says with which versions of others. One that was built of the same
+    sources by the same Go is taken as it is: to find that out, Go reads all packages.
     """
     command, folder = go(), MODULE / module
     programs = cache_folder() / "programs"
     programs.mkdir(exist_ok=True)
     # Clients name themselves by their file.
-    built = programs / f"{name}-{sources(folder, name, _version(command))}" / name
+    built = programs / f"{name}-{sources(folder, name, _version(command), requirements)}" / name
+    if built.exists():
+        # Another worker may be building another version.
+        built.parent.touch()
+        return built
     with (programs / f"{name}.lock").open("w") as lock:
         # The first worker builds; the others wait and find it built.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if built.exists():
-            built.parent.touch()
             return built
         for old in programs.glob(f"{name}-{'?' * _DIGEST}"):
             if time.time() - old.stat().st_mtime > _UNUSED_S:
@@ -97,7 +102,7 @@ def program(name: str, module: str = "") -> Path:
         built.parent.mkdir(exist_ok=True)
         partial = built.with_suffix(".partial")
         done = subprocess.run(
-            [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(partial), f"./cmd/{name}"],
+            [command, "build", f"-modfile={requirements}", *_STRIPPED, "-o", str(partial), f"./cmd/{name}"],
             cwd=folder,
             env=_environment(),
             capture_output=True,
@@ -115,11 +120,12 @@ def _version(command: str) -> str:
 
 
 @cache
-def sources(folder: Path, name: str, version: str) -> str:
+def sources(folder: Path, name: str, version: str, requirements: str = "go.mod") -> str:
     """A digest of what a command of a module is built of: its own files, those that all share, and the Go."""
     found = hashlib.sha256(version.encode())
     own = [*(folder / "cmd" / name).rglob("*"), *(folder / "internal").rglob("*")]
-    for path in sorted(path for path in [*own, folder / "go.mod", folder / "go.sum"] if path.is_file()):
+    needed = folder / requirements
+    for path in sorted(path for path in [*own, needed, needed.with_suffix(".sum")] if path.is_file()):
         found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         found.update(path.read_bytes())
     return found.hexdigest()[:_DIGEST]

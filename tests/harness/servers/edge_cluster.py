@@ -3,6 +3,7 @@
     with EdgeCluster(tmp_path) as cluster:
         Api(cluster).post("/api/v1/namespaces", {...})
         cluster.kubeconfig, cluster.kill(), cluster.restart(), cluster.reset(), cluster.keep(), cluster.restore()
+        cluster.change_version(NEWER)
 
 TLS, RBAC and service accounts are on, and `kcp-admin` is a system:masters as on a shard. There is no node: a thread
 binds Pods to one, reports them running, and removes those that are to go; of syncers it runs the process. Skips on a
@@ -33,6 +34,8 @@ from harness.servers.stand_ins.nodes import Nodes
 from harness.servers.stand_ins.syncer_pods import SyncerPods
 
 ADMINISTRATOR, CONTROLLERS = "kcp-admin", "system:kube-controller-manager"
+#: Files of the module that say which Kubernetes it is: the one of most tests, a minor version below it, and one above.
+USUAL, OLDER, NEWER = "go.mod", "v1.35.mod", "v1.37.mod"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 150.0, 60.0
 #: Most garbage is of the start: collecting it less often saves a third of the CPU of one; the limit bounds the memory.
 _MEMORY = {"GOGC": "400", "GOMEMLIMIT": "280MiB"}
@@ -48,8 +51,8 @@ _OFF = (
 class EdgeCluster:
     """One cluster in a directory; its ports stay the same from start to start."""
 
-    def __init__(self, directory: Path) -> None:
-        self._program = str(program("edgecluster", "edgecluster"))
+    def __init__(self, directory: Path, version: str = USUAL) -> None:
+        self._program = self._store = str(program("edgecluster", "edgecluster", version))
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.kubeconfig = directory / "admin.kubeconfig"
@@ -88,7 +91,8 @@ class EdgeCluster:
 
     def start(self) -> None:
         """Start all components, and wait until the API and the accounts of `default` are there."""
-        self._launch("etcd", self._etcd_flags())
+        if "etcd" not in self._processes:
+            self._launch("etcd", self._etcd_flags())
         self._launch("kube-apiserver", self._server_flags())
         eventually(lambda: self._get("/readyz") == 200, "kube-apiserver is ready", START_TIMEOUT_S)
         self._launch("kube-controller-manager", self._controller_flags())
@@ -135,12 +139,19 @@ class EdgeCluster:
         shutil.copytree(self.directory / "kept", self.directory / "etcd")
         self.start()
 
-    def _end(self, number: int) -> None:
+    def change_version(self, version: str) -> None:
+        """Stop all but etcd, and start them again as another version of Kubernetes."""
+        program_of_it = str(program("edgecluster", "edgecluster", version))
+        self._end(signal.SIGTERM, "etcd")
+        self._program = program_of_it
+        self.start()
+
+    def _end(self, number: int, but: str = "") -> None:
         if self._nodes is not None:
             self._nodes.stop()
             self._nodes = None
         # The last one that was started is the first to go.
-        for name in list(reversed(self._processes)):
+        for name in [name for name in reversed(self._processes) if name != but]:
             process = self._processes[name]
             process.send_signal(number)
             try:
@@ -150,7 +161,8 @@ class EdgeCluster:
                 del self._processes[name]
 
     def _launch(self, name: str, flags: list[str]) -> None:
-        log, command = self.directory / f"{name}.log", [self._program, name, *flags]
+        log, started = self.directory / f"{name}.log", self._store if name == "etcd" else self._program
+        command = [started, name, *flags]
         self._processes[name] = launch(command, log, log, environment=_MEMORY, directory=self.directory)
 
     def _get(self, path: str) -> int:

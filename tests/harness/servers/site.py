@@ -306,12 +306,18 @@ class Site:
             self.close()
             raise
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Stop everything, even if some processes fail to stop."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._ports.close)
             for process in (*reversed(self.processes), self.gateway):
                 stack.callback(process.stop)
+
+    def close(self) -> None:
+        """Stop everything, and give the ports back."""
+        try:
+            self.stop()
+        finally:
+            self._ports.close()
 
     def certificate(self, user: str, *groups: str) -> Pair:
         """A user's certificate of the site's client authority; the same one each time."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +11,12 @@ import pytest
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.prometheus import begun_to_fire
 from harness.servers.shard_process import ShardProcess
+from harness.servers.small_disk import leave, small_disk
 from integration.monitoring.scraped import MAPS, WAIT_S
 
 pytestmark = pytest.mark.long
 
-#: Of a disk whose last twentieth is more than the reserve of a store. The file that holds it is sparse.
+#: Of a disk whose last twentieth is more than the reserve of a store.
 DISK_BYTES = 16 << 30
 _SERIES = re.compile(r"^atoll_store_(room_bytes|disk_bytes|full) (\S+)$", re.MULTILINE)
 IN_TURN = ["AtollDiskAt70", "AtollDiskAt85", "AtollDiskAt95", "AtollStoreFull"]
@@ -26,26 +25,8 @@ IN_TURN = ["AtollDiskAt70", "AtollDiskAt85", "AtollDiskAt95", "AtollStoreFull"]
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own."""
-    image, directory = tmp_path / "image", tmp_path / "disk"
-    directory.mkdir()
-    with image.open("wb") as file:
-        file.truncate(DISK_BYTES)
-    mount = f"mkfs.ext4 -q -m 0 {image} && mount -o loop {image} {directory}"
-    if subprocess.run(["/bin/sh", "-c", mount], check=False, capture_output=True).returncode:
-        pytest.skip("this user may not mount a file system")
-    yield directory
-    subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
-def leave(disk: Path, share: float) -> None:
-    """Have another file take all but this share of the disk: allocated, not written."""
-    with (disk / "other").open("ab") as other:
-        stat = os.statvfs(disk)
-        held = other.tell()
-        size = max(0, int(held + (stat.f_bavail - share * stat.f_blocks) * stat.f_frsize))
-        other.truncate(min(size, held))
-        if size > held:
-            os.posix_fallocate(other.fileno(), 0, size)
+    with small_disk(tmp_path / "image", tmp_path / "disk", DISK_BYTES) as made:
+        yield made
 
 
 def fires(texts: list[str]) -> dict[str, int]:

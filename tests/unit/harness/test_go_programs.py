@@ -31,3 +31,13 @@ def test_a_program_is_built_again_when_its_own_sources_change(
     sources.cache_clear()
     assert (sources(tmp_path, "one", "go1") != before) == is_built_again
     assert sources(tmp_path, "one", "go2") != sources(tmp_path, "one", "go1")
+
+
+@pytest.mark.parametrize(("changed", "is_built_again"), [("go.sum", False), ("older.mod", True), ("older.sum", True)])
+def test_a_program_with_requirements_of_its_own_is_built_again_when_these_change(
+    tmp_path: Path, changed: str, is_built_again: bool
+) -> None:
+    before = sources(tmp_path, "one", "go1", "older.mod")
+    (tmp_path / changed).write_text("changed")
+    sources.cache_clear()
+    assert (sources(tmp_path, "one", "go1", "older.mod") != before) == is_built_again
