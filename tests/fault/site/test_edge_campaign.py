@@ -14,7 +14,7 @@ import pytest
 from fault.site.edge_world import LONG_S, Fault, running
 from harness.clients.api import eventually
 from harness.seeds import seed_of_run
-from harness.servers.small_disk import leave, small_disk
+from harness.servers.small_disk import fill, leave, small_disk
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -25,7 +25,7 @@ DISK_BYTES = 16 << 30
 @contextlib.contextmanager
 def full(disk: Path) -> Iterator[None]:
     """Nothing of the disk is left inside the context."""
-    leave(disk, 0.0)
+    fill(disk)
     try:
         yield
     finally:

@@ -100,6 +100,13 @@ class Unfaithful(Violation):
     """An event or a state differs from the log."""
 
 
+# --- copies
+
+
+class WrittenAgain(Violation):
+    """A copy was written anew although it was as it should be."""
+
+
 # --- others
 
 

@@ -6,6 +6,7 @@ with small_disk(tmp_path / "image", tmp_path / "disk", 16 << 30) as disk:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+#: What the file system needs to keep account of a large file.
+ALMOST = 0.002
 
 
 @contextmanager
@@ -39,3 +43,11 @@ def leave(disk: Path, share: float) -> None:
         other.truncate(min(size, held))
         if size > held:
             os.posix_fallocate(other.fileno(), 0, size)
+
+
+def fill(disk: Path) -> None:
+    """Have another file take all of the disk."""
+    leave(disk, ALMOST)
+    with contextlib.suppress(OSError), (disk / "other").open("ab", buffering=0) as other:
+        while True:
+            other.write(bytes(4096))

@@ -26,7 +26,7 @@ class Chain:
         mailbox = f"{target['annotations']['kcp.io/cluster']}-mb-{target['uid']}"
         eventually(lambda: phase(home, mailbox) == "Ready", "the mailbox is ready")
         home.close()
-        self._uid, self.world = target["uid"], MailboxWorld(root, mailbox)
+        self.uid, self.world = target["uid"], MailboxWorld(root, mailbox)
         self.mailbox = self.world.admin
         server = Kubeconfig.load(str(shard.kubeconfig)).target("root")
         view = f"/services/mailbox/clusters/{self.world.cluster}"
@@ -39,7 +39,7 @@ class Chain:
 
     def syncing(self) -> AbstractAsyncContextManager[Syncer]:
         """Run the syncer until the context ends."""
-        return syncing(self._cluster, self._view, Options(self._uid, 500.0, 500, None, TIMING, TIMING))
+        return syncing(self._cluster, self._view, Options(self.uid, 500.0, 500, None, TIMING, TIMING))
 
     def close(self) -> None:
         """Take the edge cluster out of the inventory."""
