@@ -2,7 +2,7 @@
 
 The token of the center is renewed after 80 % of its life and put into a Secret at the edge; whatever a file says is
 read again, as a mounted Secret and a cluster's own token change there. Invariants: how old a token is, is asked of
-the center's clock, never of this machine's; a renewal that fails leaves the old token.
+the center's clock, never of this machine's; a renewal that fails leaves the old token; a process serves one mailbox.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ CLOCK_S = 3600.0
 RENEWED_AT = 0.8
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME.
 _NO_CHECK_TIME = 0x200000
+
+
+class ServerMoved(Exception):
+    """A kubeconfig names another server, or another mailbox; what was read of the one before says nothing of it."""
 
 
 class _Claims(msgspec.Struct):
@@ -77,7 +81,10 @@ class Tokens:
         self._clock = (0.0, -CLOCK_S)
 
     async def run(self, sources: Mapping[Client, tuple[str, str]]) -> None:
-        """Look at the tokens every minute until cancelled; `sources` has kubeconfig and context of each client."""
+        """Look at the tokens every minute until cancelled; `sources` has kubeconfig and context of each client.
+
+        Raises ServerMoved.
+        """
         while True:
             for client, source in sources.items():
                 self.reload(client, *source)
@@ -112,12 +119,15 @@ class Tokens:
         return time_s + now_s - asked_at_s
 
     def reload(self, client: Client, kubeconfig: str, context: str) -> None:
-        """Take a token that its file has since the last look."""
+        """Take a token that its file has since the last look. Raises ServerMoved."""
         try:
-            token = _token(target(kubeconfig, context))
+            found = target(kubeconfig, context)
+            token = _token(found)
         except Exception as error:
             log.warning("credentials not read", reason=str(error) or type(error).__name__)
             return
+        if _place(found) != _place(client.target):
+            raise ServerMoved(f"{kubeconfig} names {_place(found)} now, no more {_place(client.target)}")
         before = self._read.get(client)
         self._read[client] = token
         # A file that is behind a renewal of ours does not count until it changes.
@@ -132,6 +142,10 @@ def _claims(token: str) -> _Claims:
         return msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
     except (IndexError, ValueError):
         return _Claims()
+
+
+def _place(found: Target) -> str:
+    return f"{found.host}:{found.port}{found.path}"
 
 
 def _token(found: Target) -> str:

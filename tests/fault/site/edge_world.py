@@ -188,7 +188,7 @@ class World:
         self._in_each("changed", "deleted")
         for name in self.site.shards:
             root = str(self.site.layout.shard(name))
-            done = atoll("backup", "--root-directory", root, "--to", str(directory / name))
+            done = atoll("backup", "--root-directory", root, "--shard-name", name, "--to", str(directory / name))
             assert done.code == 0, done.stderr
         return dict(self.wanted)
 
@@ -212,7 +212,8 @@ class World:
         self.site.stop()
         for name in self.site.shards:
             root = str(self.site.layout.shard(name))
-            done = atoll("restore", "--root-directory", root, "--from", str(directory / name), "--in-place")
+            store = ("--root-directory", root, "--shard-name", name)
+            done = atoll("restore", *store, "--from", str(directory / name), "--in-place")
             assert done.code == 0, done.stderr
         self.site.start()
         self.controllers.spawn()

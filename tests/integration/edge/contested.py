@@ -2,8 +2,8 @@
 
 Of what both workspaces give the last change counts; in a mailbox what a workspace gives is put back, and what nobody
 gives stays; at an edge too, unless the object is not to be overwritten. What a workspace gave and gives no more goes.
-What somebody deleted in the mailbox or at the edge is made anew of what is given. Where two changes of a round cross, the
-model allows both outcomes; of a key that one of them touched alone it allows one.
+What somebody deleted in the mailbox or at the edge is made anew of what is given. Where two changes of a round cross
+the model allows both outcomes; of a key that one of them touched alone it allows one.
 """
 
 from __future__ import annotations

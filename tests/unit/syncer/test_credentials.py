@@ -15,7 +15,7 @@ from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.client import ClientError
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from atoll.syncer.credentials import SECRETS, Tokens, is_due, target
+from atoll.syncer.credentials import SECRETS, ServerMoved, Tokens, is_due, target
 from harness.servers.stand_ins.canned_api import CannedApi, serving
 from unit.syncer.test_parts import token
 
@@ -77,3 +77,16 @@ async def test_a_token_near_its_end_is_renewed_stored_at_the_edge_and_used(tmp_p
             tokens.reload(first, *sources[0])
             assert dict(first.target.headers)["authorization"] == "Bearer another"
         assert not is_due("another", 1e12)
+
+
+async def test_a_file_that_names_another_mailbox_ends_the_process_which_begins_anew_with_it(tmp_path: Path) -> None:
+    async with serving(CannedApi()) as center:
+        source = str(center.kubeconfig(tmp_path, "/services/mailbox/clusters/one")), ""
+        async with Client(target(*source)) as client:
+            tokens = Tokens(client, client, "", "")
+            tokens.reload(client, *source)
+            center.kubeconfig(tmp_path, "/services/mailbox/clusters/another", token="another")
+            with pytest.raises(ServerMoved, match="clusters/another now"):
+                async with asyncio.timeout(5.0):
+                    await tokens.run({client: source})
+            assert dict(client.target.headers)["authorization"] == "Bearer secret"
