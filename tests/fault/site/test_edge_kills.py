@@ -32,7 +32,7 @@ from integration.edge.placed import CONFIGMAPS, CONFIGMAPS_OF_ALL, PLACEMENTS, n
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 _THIS = "tests/fault/site/test_edge_kills.py"
-KILLS, PARTS, NAMES = 20, 10, 8
+KILLS, PARTS, NAMES = 200, 10, 8
 #: Of all kills this share waits until the chain has worked since the last one.
 AT_WORK = 0.25
 #: Between two writes.
@@ -148,7 +148,7 @@ def killed(places: Places, writer: Writer, part: str, chance: random.Random) -> 
     places.kill(chance.choice(VICTIMS))
 
 
-def judge(places: Places, workspace: Api, part: str) -> int:
+def compared(places: Places, workspace: Api, part: str) -> int:
     """Compare the histories of mailbox and edge with the workspace's; return how many writes the edge had."""
     log, judged = read(shard_store(places.shard.root)).log, 0
     clusters = [cluster_of(api) for api in (workspace, places.chain.mailbox, places.chain.edge)]
@@ -177,7 +177,7 @@ def test_two_hundred_kills_leave_only_what_the_workspace_had_in_this_order(place
             for _ in range(KILLS):
                 killed(places, writer, name, chance)
         eventually(lambda: places.at_edge(name) == writer.wanted, "the edge has what the workspace has", LONG_S)
-        judged = judge(places, workspace, name)
+        judged = compared(places, workspace, name)
         print(f"{KILLS} kills, {writer.written} writes, {judged} of them at the edge")
         if judged < KILLS:
             raise VoidRun(f"{judged} writes at the edge in {KILLS} kills")
