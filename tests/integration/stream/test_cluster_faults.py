@@ -74,7 +74,7 @@ async def drained(running: Running) -> None:
 
 
 async def whole(log: ShardLog, nats: NatsCluster) -> list[tuple[Operation, int]]:
-    """Assert that the changes stream has every entry once and in order; return what it has beside them."""
+    """Assert that the changes stream has every entry once and in order; return what it has beside them and fences."""
     await nats.info(CHANGES)
     events = [event for _, event in await read_stream(nats, "changes")]
     assert [event.revision for event in events if event.key is not None] == [entry.revision for entry in log.entries]
@@ -82,7 +82,8 @@ async def whole(log: ShardLog, nats: NatsCluster) -> list[tuple[Operation, int]]
 
 
 def _marks(events: list[Event]) -> list[tuple[Operation, int]]:
-    return [(event.operation, event.revision) for event in events if event.key is None]
+    marks = [(event.operation, event.revision) for event in events if event.key is None]
+    return [mark for mark in marks if mark[0] is not Operation.FENCE]
 
 
 async def test_leaders_that_are_killed_one_after_the_other_lose_nothing_and_double_nothing(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ async def test_a_run_of_foreign_messages_does_not_have_the_log_published_again(t
             write(log, 20)
             await running.drained()
             assert running.publisher.changes.stats.restarts == 0
-            assert await last_sequence(connection, "changes") == end + 20
+            # A fence precedes the entries.
+            assert await last_sequence(connection, "changes") == end + 1 + 20
         await connection.close()
         assert await held(nats, log) == [entry.revision for entry in log.entries]
 
@@ -179,7 +180,8 @@ async def test_a_new_key_signs_after_its_lead_and_the_state_is_written_again(tmp
         }
         ours = [SecretKey(key.secret).id for key in (old, new)]
         assert set(ids["state"]) == {ours[1]}
-        assert ids["changes"] == [ours[0], ours[0], ours[1]]
+        # The last two are a fence and a change.
+        assert ids["changes"] == [ours[0], ours[0], ours[1], ours[1]]
         assert [each.restarts for each in running.publisher.stats.values()] == [0, 1]
 
 

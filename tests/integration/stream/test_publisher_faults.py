@@ -41,7 +41,9 @@ def revisions(events: list[tuple[int, Event]]) -> list[int]:
 
 
 def controls(events: list[tuple[int, Event]]) -> list[tuple[Operation, int]]:
-    return [(event.operation, event.revision) for _, event in events if event.key is None]
+    """What consumers act on: a fence says nothing to them."""
+    marks = [(event.operation, event.revision) for _, event in events if event.key is None]
+    return [mark for mark in marks if mark[0] is not Operation.FENCE]
 
 
 @pytest.mark.long

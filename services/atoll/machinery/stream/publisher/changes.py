@@ -22,6 +22,7 @@ class ChangesWriter(StreamWriter):
 
     kind = subjects.CHANGES
     renews_signatures = False
+    fences = True
 
     def _outgoing(self, entry: SourceEntry) -> Outgoing:
         wanted = self._policy.published(entry.key.type)

@@ -38,11 +38,13 @@ class OutOfSequence(Exception):
 
 
 class WindowLimits(msgspec.Struct, frozen=True):
-    """Bounds of what is in flight, and how long an acknowledgement may take."""
+    """Bounds of what is in flight, how long an acknowledgement may take, and after how long without one the end of the
+    stream is read."""
 
     messages: int = 1000
     size_bytes: int = 8 << 20
     stall_s: float = 5.0
+    end_check_s: float = 3.0
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):

@@ -20,9 +20,10 @@ from atoll.machinery.stream import events, subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits, definition
 from atoll.machinery.stream.event_keys import EventKeys
-from atoll.machinery.stream.events import Event, Phase, key_path, statement_of
+from atoll.machinery.stream.events import Event, Operation, Phase, key_path, statement_of
 from atoll.machinery.stream.publisher import stream_admin
-from atoll.machinery.stream.publisher.log_events import from_entry
+from atoll.machinery.stream.publisher.end_check import EndCheck
+from atoll.machinery.stream.publisher.log_events import control, from_entry
 from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
 from atoll.machinery.stream.publisher.publish_window import (
     AckPosition,
@@ -96,6 +97,8 @@ class StreamWriter(abc.ABC):
     kind: str
     #: Whether the stream is written again when another key signs: messages that stay for ever outlive the old key.
     renews_signatures: bool
+    #: Whether the process says in the stream, before anything else, that it writes there now.
+    fences: bool
 
     def __init__(self, feed: LogFeed) -> None:
         self._feed = feed
@@ -120,6 +123,8 @@ class StreamWriter(abc.ABC):
         #: The number of the stream's present filling; 0 for the first, and on changes.
         self._filling = 0
         self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
+        #: Whether the stream has a message of this process.
+        self._fenced = False
 
     @property
     def revision(self) -> int:
@@ -252,14 +257,19 @@ class StreamWriter(abc.ABC):
             self._rewritten_until = self._log.last()
             position = await self._restart(window, connection, plan)
             await window.drain()
+        elif self.fences and not self._fenced and window.acked.sequence:
+            await self._fence(window, position)
+        # The RESYNC of a restart has the epoch of this process as well, and an empty stream was nobody's.
+        self._fenced = True
         # Only now: a cursor saved before the RESYNC would make the next start skip it.
         self._consumers_informed = True
         self._remember(window, force=True)
+        end = EndCheck(connection, self.stream, window, self._limits.end_check_s)
         while True:
             position = await self._advance(window, position)
             self._remember(window)
             if position >= self._log.last():
-                await self._wait_for_more(window, position)
+                await self._wait_for_more(window, position, end)
                 await self._gather()
             else:
                 # Entries that this stream does not hold are passed over without a wait.
@@ -284,12 +294,18 @@ class StreamWriter(abc.ABC):
             raise failure
         return entries
 
-    async def _wait_for_more(self, window: PublishWindow, position: int) -> None:
+    async def _fence(self, window: PublishWindow, position: int) -> None:
+        """Say that this process writes here now: one before it, on a copy of the store, finds it and ends."""
+        await self._send(window, [Outgoing(position, control(self.kind, Operation.FENCE, self._identity, position))])
+        await window.drain()
+
+    async def _wait_for_more(self, window: PublishWindow, position: int, end: EndCheck) -> None:
         """Wait for a commit or the end of this session; save the cursor as acknowledgements arrive."""
         while self._log.last() <= position:
-            limit_s = _SAVE_EVERY_S if window.in_flight or self._unsaved(window) else None
+            limit_s = _SAVE_EVERY_S if window.in_flight or self._unsaved(window) else self._limits.end_check_s
             await window.wait_beside(self._log.next_commit(), limit_s)
             self._remember(window)
+            await end.check()
 
     async def _gather(self) -> None:
         """Batch commits that follow closely: a wake-up costs as much as several events."""
