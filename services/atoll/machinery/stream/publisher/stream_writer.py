@@ -247,6 +247,8 @@ class StreamWriter(abc.ABC):
 
     async def _close(self, window: PublishWindow) -> None:
         self._remember(window, force=True)
+        # The first message of a window is a fence, or a RESYNC or the first event of a stream: each has the epoch.
+        self._fenced = self._fenced or window.acks > 0
         self._window, self._consumers_informed = None, False
         await window.close()
 
@@ -259,8 +261,6 @@ class StreamWriter(abc.ABC):
             await window.drain()
         elif self.fences and not self._fenced and window.acked.sequence:
             await self._fence(window, position)
-        # The RESYNC of a restart has the epoch of this process as well, and an empty stream was nobody's.
-        self._fenced = True
         # Only now: a cursor saved before the RESYNC would make the next start skip it.
         self._consumers_informed = True
         self._remember(window, force=True)
@@ -297,7 +297,6 @@ class StreamWriter(abc.ABC):
     async def _fence(self, window: PublishWindow, position: int) -> None:
         """Say that this process writes here now: one before it, on a copy of the store, finds it and ends."""
         await self._send(window, [Outgoing(position, control(self.kind, Operation.FENCE, self._identity, position))])
-        await window.drain()
 
     async def _wait_for_more(self, window: PublishWindow, position: int, end: EndCheck) -> None:
         """Wait for a commit or the end of this session; save the cursor as acknowledgements arrive."""
