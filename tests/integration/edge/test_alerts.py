@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from harness.clients.api import Api, configmap, eventually
+from harness.clients.kubectl import Kubectl
 from harness.clients.prometheus import Scrape, begun_to_fire, evaluate
 from harness.servers.configured_nats import ConfiguredNats
 from harness.servers.edge_service import EdgeControllers
 from integration.edge.placed import (
     CONFIGMAPS,
     CONFIGMAPS_OF_ALL,
+    PLACEMENTS,
     condition,
     inventory,
     is_projected,
     mailboxes,
+    new_workload,
     place,
     workload,
 )
@@ -61,6 +64,30 @@ def test_mailboxes_that_refuse_copies_fire_and_every_metric_that_is_named_is_sho
     eventually(lambda: is_projected(workload, "some"), "it is tried again")
     eventually(lambda: "\natoll_edge_mailboxes_incomplete 0.0" in controllers.metrics(), "it is counted no more")
     assert begun_to_fire([before, refused]) == {"AtollMailboxesIncomplete": 1}
+    assert begun_to_fire([before, controllers.metrics()]) == {}
+
+
+def test_workspaces_that_do_not_agree_on_a_copy_fire_until_they_do(
+    root: Api, workload: Api, mailboxes: dict[str, Api], controllers: EdgeControllers, kubectl: Kubectl
+) -> None:
+    line, other = "\natoll_edge_copies_in_conflict", new_workload(root)
+    eventually(lambda: f"{line} 0.0" in controllers.metrics(), "there is no conflict")
+    before = controllers.metrics()
+    for api, value in ((workload, "1"), (other, "2")):
+        api.post(CONFIGMAPS, configmap("shared", {"k": value}))
+        place(api, "shared", {"env": "two"}, {**CONFIGMAPS_OF_ALL, "objectNames": ["shared"]})
+    eventually(lambda: f"{line} 1.0" in controllers.metrics(), "they do not agree")
+    apart = controllers.metrics()
+    for api in (workload, other):
+        eventually(lambda: condition(api, "shared", "Conflicting"), "the condition")  # noqa: B023
+        kubectl.ok("ws", f":{api.cluster}")
+        row = kubectl.ok("atoll", "edge").splitlines()[1].split()
+        assert row[7:11] == ["1", "0", "Synced:", "DestinationsSilent:"], row
+    other.patch(f"{CONFIGMAPS}/shared", {"data": {"k": "1"}})
+    eventually(lambda: f"{line} 0.0" in controllers.metrics(), "they agree")
+    other.delete(PLACEMENTS)
+    other.close()
+    assert begun_to_fire([before, apart]) == {"AtollWorkloadConflicts": 1}
     assert begun_to_fire([before, controllers.metrics()]) == {}
 
 

@@ -72,6 +72,8 @@ def test_seven_pods_of_five_hundred_that_crash_are_named_until_they_run(
     found = summary(here, "deployments", "web", WHERE)
     assert found["counts"]["broken"] == 0, "the Deployment itself has all its replicas"
     assert found["brokenObjects"][0]["message"] == "httpd: CrashLoopBackOff (node=node-1)"
+    head, row = (line.split() for line in here.ok("atoll", "edge").splitlines())
+    assert row[head.index("BROKEN")] == str(CRASHING)
     for each in crashing:
         set_state(edge, each, running={"startedAt": "2026-01-01T00:00:00Z"})
     eventually(lambda: broken(here, "deployments", "web") == [], "nothing is named any more", WAIT_S)

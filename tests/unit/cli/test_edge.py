@@ -17,6 +17,7 @@ from harness.servers.stand_ins.canned_api import CannedApi, serving
 EDGE = "/apis/edge.kubestellar.io/v2alpha1"
 HERE = "/clusters/root:wmw1"
 PLACEMENTS, SLICES = f"{HERE}{EDGE}/edgeplacements", f"{HERE}{EDGE}/singleplacementslices"
+SUMMARIES = f"{HERE}{EDGE}/statussummaries"
 
 
 class Terminal(PluginTerminal):
@@ -56,12 +57,24 @@ async def test_a_conflict_is_a_problem_while_it_is_there(terminal: Terminal) -> 
 async def test_placements_are_shown_with_their_numbers_and_their_first_problem(terminal: Terminal) -> None:
     items = [placement("web", objectCount=7, destinations=COUNTS, conditions=BROKEN), placement("young")]
     terminal.api.on(f"GET {PLACEMENTS}", {"metadata": {}, "items": items})
+    terminal.api.on(f"GET {SUMMARIES}", Forbidden("no"))
     lines = (await terminal.edge()).out.splitlines()
     assert [line.split() for line in lines] == [
-        ["NAME", "OBJECTS", "DESTINATIONS", "SYNCED", "BEHIND", "FAILING", "SILENT", "PROBLEM"],
-        ["web", "7", "3", "1", "1", "1", "0", "Synced:", "ObjectsFailing:", "t:", "no"],
-        ["young", *"-" * 6],
+        ["NAME", "OBJECTS", "DESTINATIONS", "SYNCED", "BEHIND", "FAILING", "SILENT", "CONFLICTS", "BROKEN", "PROBLEM"],
+        ["web", "7", "3", "1", "1", "1", "0", "0", "-", "Synced:", "ObjectsFailing:", "t:", "no"],
+        ["young", *"-" * 8],
     ]
+
+
+async def test_conflicts_and_what_summaries_list_as_broken_are_counted_by_placement(terminal: Terminal) -> None:
+    items = [placement("web", objectCount=7, conflictCount=12), placement("mine", objectCount=1)]
+    terminal.api.on(f"GET {PLACEMENTS}", {"metadata": {}, "items": items})
+    owners = {"metadata": {"ownerReferences": [{"kind": "EdgePlacement", "name": "web", "uid": "uid-web"}]}}
+    summaries = [{**owners, "brokenObjects": [{}] * 10, "brokenTruncated": 5}, {**owners, "brokenObjects": [{}]}]
+    terminal.api.on(f"GET {SUMMARIES}", {"metadata": {}, "items": [*summaries, owners]})
+    _, web, mine = (line.split() for line in (await terminal.edge()).out.splitlines())
+    assert web == ["web", "7", *"-" * 5, "12", "16"]
+    assert mine == ["mine", "1", *"-" * 5, "0", "0"]
 
 
 async def test_a_workspace_without_placements_or_without_the_service_says_so(terminal: Terminal) -> None:

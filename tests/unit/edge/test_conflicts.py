@@ -54,6 +54,16 @@ def test_a_conflict_is_said_of_each_workspace_where_it_is_until_it_ends() -> Non
     assert all(found.of(each, {"m1", "m2"}) == {} for each in ("w1", "w3"))
 
 
+def test_copies_in_conflict_are_counted_until_it_ends() -> None:
+    found = World().conflicts
+    counts = []
+    for mailbox, conflicts in (("m1", [ONE]), ("m2", []), ("m1", [ONE, TWO]), ("m2", [TWO]), ("m1", [])):
+        found.put(mailbox, REF, ["w1", "w2"], conflicts)
+        counts.append(found.copies)
+    found.forget("m2")
+    assert [*counts, found.copies] == [1, 1, 1, 2, 1, 0]
+
+
 def test_a_workspace_alone_with_versions_that_do_not_count_is_told() -> None:
     world = World()
     world.conflicts.put("m", REF, ["w1"], [Conflict("apiVersion", "w2")])

@@ -50,8 +50,10 @@ def test_a_conflict_names_ten_objects_and_counts_the_others_until_it_ends() -> N
     status = said(UP, contested=rows)
     text = "; ".join(rows[:10]) + " and 2 more"
     assert condition(status, "Conflicting") == ("True", "WorkloadConflict", text)
+    assert status["conflictCount"] == 12
     after = said(UP, obj={"metadata": {}, "status": status})
     assert [each["type"] for each in after["conditions"]] == ["Projected", "Synced"]
+    assert "conflictCount" not in after
 
 
 @pytest.mark.parametrize(

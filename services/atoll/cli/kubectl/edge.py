@@ -1,7 +1,8 @@
 """`kubectl atoll edge`: how far the placements of this workspace are, or of one, how far each edge cluster is.
 
-Called by `atoll`. Placements and their slices are the workspace's own. What a SyncTarget and its mailbox say is read
-where the caller may, at most `PARALLEL` at a time. Invariant: what may not be read is shown as `-`, never as zero.
+Called by `atoll`. Placements, their slices and summaries are the workspace's own. What a SyncTarget and its mailbox say
+is read where the caller may, at most `PARALLEL` at a time. Invariant: what may not be read is shown as `-`, never as
+zero.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_context, run, say
-from atoll.edge.kinds import PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
+from atoll.edge.kinds import PLACEMENTS, SLICES, STATUS_SUMMARIES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailboxes import mailbox_name
 from atoll.edge.placement_translator.placement_status import CONFLICTING
 from atoll.machinery.client.client import Client
@@ -28,9 +30,12 @@ from atoll.machinery.meta.conditions import FALSE
 from atoll.machinery.meta.objects import Object, conditions_of, owner_references_of, status_of
 from atoll.machinery.meta.status import Forbidden, NotFound
 
-HEAD = ("NAME", "OBJECTS", "DESTINATIONS", "SYNCED", "BEHIND", "FAILING", "SILENT", "PROBLEM")
+HEAD = (
+    *("NAME", "OBJECTS", "DESTINATIONS", "SYNCED", "BEHIND", "FAILING", "SILENT"),
+    *("CONFLICTS", "BROKEN", "PROBLEM"),
+)
 HEAD_OF_ONE = ("SYNCTARGET", "LOCATION", "HEARD", "ERRORS", "FIRST ERROR")
-UNKNOWN, NEVER, PARALLEL = "-", "never", 16
+UNKNOWN, NEVER, PARALLEL, PAGE = "-", "never", 16, "100"
 #: Counts of a status, as the columns have them.
 _COUNTS = ("total", "upToDate", "behind", "failing", "silent")
 
@@ -63,16 +68,33 @@ async def _all(client: Client) -> list[str]:
         raise Failure(f"{client.target.workspace} does not bind the edge service") from error
     if not found:
         return [f"Workspace {client.target.workspace} has no EdgePlacement."]
-    return list(columns([HEAD, *map(placement_row, found)]))
+    broken = await _broken(client)
+    return list(columns([HEAD, *(placement_row(each, broken) for each in found)]))
 
 
-def placement_row(placement: Object) -> tuple[str, ...]:
+async def _broken(client: Client) -> Mapping[str, int] | None:
+    """Return how much summaries list as broken, by the uid of their placement; None if they may not be read."""
+    try:
+        summaries = (await client.list(STATUS_SUMMARIES, limit=PAGE))["items"]
+    except (Forbidden, NotFound):
+        return None
+    found: Counter[str] = Counter()
+    for each in summaries:
+        number = len(each.get("brokenObjects") or ()) + int(each.get("brokenTruncated") or 0)
+        found.update({owner["uid"]: number for owner in owner_references_of(each)})
+    return found
+
+
+def placement_row(placement: Object, broken: Mapping[str, int] | None) -> tuple[str, ...]:
     """Return the row of a placement: its numbers, and the first condition that does not hold."""
-    status = status_of(placement)
+    status, metadata = status_of(placement), placement["metadata"]
     counts = status.get("destinations") or {}
-    numbers = (status.get("objectCount"), *(counts.get(each) for each in _COUNTS))
+    numbers = [status.get("objectCount"), *(counts.get(each) for each in _COUNTS)]
+    is_counted = "objectCount" in status
+    numbers.append(status.get("conflictCount", 0) if is_counted else None)
+    numbers.append(broken.get(metadata["uid"], 0) if is_counted and broken is not None else None)
     texts = (UNKNOWN if each is None else str(each) for each in numbers)
-    return placement["metadata"]["name"], *texts, next(iter(problems(placement)), "")
+    return metadata["name"], *texts, next(iter(problems(placement)), "")
 
 
 def problems(placement: Object) -> list[str]:

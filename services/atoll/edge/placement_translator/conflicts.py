@@ -35,6 +35,8 @@ class Conflicts:
         self._contested: dict[str, dict[ObjectRef, Contested]] = {}
         #: Workspace -> object with a conflict -> mailboxes.
         self._places: dict[str, dict[ObjectRef, set[str]]] = {}
+        #: Copies in mailboxes about which there is a conflict.
+        self.copies = 0
 
     def has_seen(self, mailbox: str, ref: ObjectRef) -> bool:
         """Whether the conflicts about an object are known, or that there is none."""
@@ -51,6 +53,7 @@ class Conflicts:
         if len(after.clusters) < 2 and not conflicts:
             return
         self._contested.setdefault(mailbox, {})[ref] = after
+        self.copies += bool(conflicts)
         for cluster in after.clusters if conflicts else ():
             self._places.setdefault(cluster, {}).setdefault(ref, set()).add(mailbox)
         new = [each for each in after.conflicts if before is None or each not in before.conflicts]
@@ -66,6 +69,7 @@ class Conflicts:
         found = self._contested.get(mailbox, {}).pop(ref, None)
         if found is None:
             return None
+        self.copies -= bool(found.conflicts)
         if not self._contested[mailbox]:
             del self._contested[mailbox]
         for cluster in found.clusters if found.conflicts else ():

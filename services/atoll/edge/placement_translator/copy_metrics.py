@@ -27,6 +27,8 @@ class CopyMetrics(Collector):
         yield GaugeMetricFamily("atoll_edge_copies_failing", "Copies that mailboxes refuse now.", float(found.failing))
         text = "Mailboxes that are not whole, as they refuse copies."
         yield GaugeMetricFamily("atoll_edge_mailboxes_incomplete", text, float(found.incomplete))
+        text = "Copies about which the workspaces that send them do not agree."
+        yield GaugeMetricFamily("atoll_edge_copies_in_conflict", text, float(found.copies.composition.conflicts.copies))
 
 
 def _counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:

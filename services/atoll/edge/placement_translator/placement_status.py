@@ -73,8 +73,10 @@ def status_with(obj: Object, found: Projected) -> Object:
     if found.contested:
         text = _some(list(found.contested), "; ", MAX_CONTESTED)
         conditions.append(Condition(CONFLICTING, TRUE, "WorkloadConflict", text))
+        status["conflictCount"] = len(found.contested)
     else:
-        # It is there while there is a conflict.
+        # Both are there while there is a conflict.
+        status.pop("conflictCount", None)
         status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != CONFLICTING]
     return with_conditions(status, times.now(), *conditions)
 

@@ -279,9 +279,22 @@ def test_a_set_is_known_by_its_content() -> None:
     assert set_title(first) == "upsync cogs.x.dev"
 
 
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+def blocks_of_the_page() -> list[Object]:
+    page = (DOCS / "edge.md").read_text()
+    return [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+
+
+@pytest.mark.parametrize("name", ["size", "replicas"])
+def test_the_page_shows_the_files_that_its_commands_apply(name: str) -> None:
+    shown = [each for each in blocks_of_the_page() if each["metadata"]["name"] == name]
+    assert shown == [yaml.safe_load((DOCS / "examples" / f"{name}.yaml").read_text())]
+
+
 def test_the_collectors_of_the_page_compile_and_say_what_it_says() -> None:
-    page = (Path(__file__).parents[4] / "docs/edge.md").read_text()
-    blocks = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    blocks = blocks_of_the_page()
     found = {each["metadata"]["name"]: collector_of(each) for each in blocks if each["kind"] == "StatusCollector"}
     assert sorted(found) == ["databases", "pods", "replicas"]
     rows = [found["replicas"].cells(row({"availableReplicas": number}), {}) for number in (2, 3)]
