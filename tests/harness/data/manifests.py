@@ -32,6 +32,9 @@ MODULES = {
     "cert-manager": ("github.com/cert-manager/cert-manager@v1.21.2", {"": "deploy/crds"}),
     "gateway-api": ("sigs.k8s.io/gateway-api@v1.6.3", {"": "config/crd/standard", "examples": "examples/standard"}),
 }
+#: A policy engine whole: some sixty objects, the definitions of reports among them.
+POLICY_ENGINE = ("github.com/kyverno/kyverno@v1.15.2", "config/install-latest-testing.yaml")
+NO_POLICY_ENGINE = "no policy engine: there is no Go, or its module cannot be had"
 #: The version that the Gateway API's files in `../shared/data` carry, and the one that tests read instead.
 DEVELOPMENT, RELEASE = "v0.0.0-dev", "v1.6.3"
 DOWNLOAD_TIMEOUT_S = 100.0
@@ -134,6 +137,17 @@ def module_folder(command: str, module: str) -> Path:
         cwd=tempfile.gettempdir(),
     )
     return Path(json.loads(done.stdout)["Dir"])
+
+
+def policy_engine() -> Path:
+    """The manifest of a policy engine. Skips the test if it cannot be had."""
+    command, (module, file) = find_go(), POLICY_ENGINE
+    if command is None:
+        pytest.skip(NO_POLICY_ENGINE)
+    try:
+        return module_folder(command, module) / file
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"{NO_POLICY_ENGINE} ({type(error).__name__})")
 
 
 def documents(path: Path) -> Iterator[Object]:

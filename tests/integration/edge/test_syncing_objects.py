@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +12,7 @@ from atoll.cli.kubectl.kubestellar import main
 from harness.clients.api import Api, Object, configmap, crd, define, eventually, workspace_under
 from harness.clients.exports import bind, cluster_of, make_export, schema, unbind
 from harness.clients.kubectl import Result
+from harness.clients.syncing_objects import watching
 from harness.clients.tenants import RBAC, allow, user
 from harness.servers.edge_service import an_object
 from harness.servers.shard_process import ShardProcess
@@ -159,46 +154,11 @@ def test_an_exporter_reads_the_reports_of_all_mailboxes_in_its_own_view(
     provider.close()
 
 
-class Lines:
-    """What a command that watches has printed so far."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def of(self, name: str) -> list[Object]:
-        """The whole lines about objects of a name."""
-        whole = self._file.read_text().rpartition("\n")[0]
-        return [each for each in map(json.loads, whole.splitlines()) if each["metadata"]["name"] == name]
-
-    def actions(self, name: str) -> list[str]:
-        return [each["Action"] for each in self.of(name)]
-
-
-@contextmanager
-def watching(edge: ShardProcess, directory: Path, *words: str) -> Iterator[Lines]:
-    """The command with --watch in a process of its own, until a signal ends it."""
-    command = [sys.executable, "-m", "atoll.cli.kubectl.kubestellar.main", "list-syncing-objects", *words, "--watch"]
-    output = directory / "lines"
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            [*command, "--json", "--kubeconfig", str(edge.kubeconfig)],
-            stdout=file,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        try:
-            yield Lines(output)
-            process.terminate()
-            assert process.wait(60) == -signal.SIGTERM
-        finally:
-            process.kill()
-            process.wait(60)
-
-
 def test_a_watch_goes_on_over_new_and_deleted_mailboxes_and_kinds_that_appear(
     root: Api, inventory: Api, mailboxes: dict[str, Api], edge: ShardProcess, tmp_path: Path
 ) -> None:
     one, home = mailboxes["one"], root.at("root:espw")
-    with watching(edge, tmp_path, *OF_PANES) as lines:
+    with watching(edge.kubeconfig, tmp_path, *OF_PANES) as lines:
         define(one, crd("panes"))
         one.post(PANES, {"apiVersion": "shapes.example.com/v1", "kind": "Pane", "metadata": {"name": "report-a"}})
         eventually(lambda: lines.actions("report-a") == ["add"], "a kind that came later")

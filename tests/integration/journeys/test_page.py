@@ -30,7 +30,12 @@ def shell(in_center: Callable[[str], Side], clusters: Clusters, tmp_path: Path) 
     return Shell(tmp_path / "shell", in_center("root").kubectl, folder)
 
 
-SECTIONS = ("A Deployment on two clusters", "Customize it for each cluster", "Several teams on one cluster", "Summaries")
+SECTIONS = (
+    "A Deployment on two clusters",
+    "Customize it for each cluster",
+    "Several teams on one cluster",
+    "Summaries",
+)
 
 
 @pytest.mark.timeout(900)
