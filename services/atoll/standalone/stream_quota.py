@@ -9,6 +9,7 @@ the claim before its stream may grow.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -65,8 +66,16 @@ class StreamQuota:
         return max(LEAST_BYTES, min(self._defined_bytes, self._part_bytes // streams))
 
     async def run(self, resize: Callable[[int], Awaitable[None]]) -> None:
-        """Adapt the bound forever; `resize` sets that of the stream. Cancel it to stop."""
+        """Adapt the bound forever, at once when the store becomes full; `resize` sets that of the stream. Cancel it to
+        stop."""
+        loop, became_full = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(became_full.set)
+
+        self._store.space.on_full = wake
         while True:
+            became_full.clear()
             if self.update():
                 log.warning("changes stream resized", max_bytes=self.max_bytes, store_full=self._store.space.full)
                 try:
@@ -74,7 +83,9 @@ class StreamQuota:
                 except (Unavailable, ApiError) as error:
                     # The publisher sets the bound with its next connection.
                     log.warning("changes stream not resized yet", error=str(error))
-            await asyncio.sleep(_INTERVAL_WHEN_FULL_S if self._store.space.full else _INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_WHEN_FULL_S if self._store.space.full else _INTERVAL_S):
+                    await became_full.wait()
 
 
 def _size_bytes(file: Path) -> int:

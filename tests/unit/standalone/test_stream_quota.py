@@ -5,12 +5,14 @@ The room of the store excludes the space that the stream may still fill.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.stream.connection import Unavailable
+from atoll.standalone import stream_quota
 from atoll.standalone.stream_quota import LEAST_BYTES, StreamQuota
 from harness.data.stores import store_options
 
@@ -100,3 +102,26 @@ async def test_a_stream_that_cannot_be_resized_now_is_resized_later(tmp_path: Pa
         await quota.run(resize)
     assert sizes == [LEAST_BYTES, GIB]
     await store.close()
+
+
+async def test_a_store_that_becomes_full_gets_the_claim_back_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_quota, "_INTERVAL_S", 3600.0)
+    store = open_store(store_options(tmp_path / "store"))
+    quota = StreamQuota(tmp_path / "nats", store, 256 * GIB)
+    resized: asyncio.Queue[int] = asyncio.Queue()
+    running = asyncio.create_task(quota.run(resized.put))
+    try:
+        await asyncio.sleep(0)
+        assert store.space.claimed_bytes == GIB
+        # The claim alone is what the reserve lacks.
+        keep_free(store, store.space.room_bytes + GIB // 2)
+        store.space.measure()
+        assert store.space.full
+        assert await asyncio.wait_for(resized.get(), 60) == LEAST_BYTES
+        assert (store.space.claimed_bytes, store.space.full) == (LEAST_BYTES, False)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await store.close()

@@ -29,6 +29,8 @@ class Space:
         self.room_bytes = 0
         #: Bytes that others may still write to this disk, whatever the store does: no room of the store.
         self.claimed_bytes = 0
+        #: Called each time that the store becomes full, maybe in the commit thread: who claims bytes gives them back.
+        self.on_full: Callable[[], None] = _nothing
 
     def check(self) -> bool:
         """Return whether creates and updates must be refused now."""
@@ -52,9 +54,18 @@ class Space:
         reusable = max(0, file_bytes - self.used_bytes)
         self.room_bytes = filesystem.free_bytes(environment.directory) + reusable - self.claimed_bytes
         quota = self._options.quota_bytes
-        self.full = self.room_bytes < self._options.reserve_bytes or bool(quota and self.used_bytes >= quota)
+        self._note(self.room_bytes < self._options.reserve_bytes or bool(quota and self.used_bytes >= quota))
 
     def refuse(self) -> None:
         """Count the store as full until the next measurement: the disk refused a write."""
-        self.full = True
         self._measured_at = self._steady()
+        self._note(True)
+
+    def _note(self, full: bool) -> None:
+        before, self.full = self.full, full
+        if full and not before:
+            self.on_full()
+
+
+def _nothing() -> None:
+    """The default of `on_full`."""
