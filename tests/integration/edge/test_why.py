@@ -8,15 +8,29 @@ import pytest
 import yaml
 
 from atoll.cli.kubectl import atoll
-from harness.clients.api import Api, configmap, eventually
+from atoll.machinery.edge.names import CUSTOMIZER, EXPAND
+from harness.clients.api import Api, Object, configmap, eventually
+from harness.clients.exports import cluster_of
 from harness.clients.tenants import RBAC
-from harness.servers.edge_service import GROUP
+from harness.servers.edge_service import GROUP, an_object
 from harness.servers.shard_process import ShardProcess
-from integration.edge.placed import CONFIGMAPS, inventory, is_projected, mailboxes, place, workload
+from integration.edge.placed import (
+    CONFIGMAPS,
+    PLACEMENTS,
+    inventory,
+    is_projected,
+    mailboxes,
+    new_workload,
+    place,
+    workload,
+)
 
 __all__ = ["inventory", "mailboxes", "workload"]
 
 THE_ONE = f"{GROUP}/syncerconfigs/the-one"
+CUSTOMIZERS = f"{GROUP}/namespaces/default/customizers"
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+BINDINGS = "/apis/apis.kcp.io/v1alpha2/apibindings"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
@@ -77,16 +91,63 @@ def test_each_step_of_the_way_is_told_until_one_does_not_hold(
     box.patch(f"{THE_ONE}/status", {"status": {"errors": None, "appliedRevision": None}})
 
 
-def test_what_cannot_be_rendered_is_not_in_the_mailbox_and_the_reason_is_told(
+def test_what_cannot_be_rendered_ends_with_its_line(workload: Api, mailboxes: dict[str, Api], why: Why) -> None:
+    notes = {CUSTOMIZER: "rules", EXPAND: "true"}
+    workload.post(CONFIGMAPS, configmap("b", annotations=notes))
+    place(workload, "q", {"env": "one"}, {"apiGroup": "", "resources": ["configmaps"], "objectNames": ["b"]})
+    eventually(lambda: why.steps("b").get("matched"), "it is resolved")
+    assert last(why.steps("b")) == ("rendered by", "no: Customizer default/rules is not there")
+    rules: Object = {"replacements": [{"path": "$.data.k", "value": "no JSON"}]}
+    workload.post(CUSTOMIZERS, {**an_object("Customizer", "rules"), **rules})
+    step, text = last(why.steps("b"))
+    assert step == "rendered by"
+    assert text.startswith("no: Customizer default/rules: replacements[0].value: is no JSON")
+    workload.patch(f"{CUSTOMIZERS}/rules", {"replacements": [{"path": "$.data.k", "value": '"v"'}]})
+    eventually(lambda: is_projected(workload, "q"), "the copy")
+    steps = why.steps("b")
+    assert steps["rendered by"] == "Customizer default/rules, parameters of the Location"
+    assert steps["in mailbox"].startswith("yes")
+
+
+def test_what_a_mailbox_refuses_is_not_in_it_and_the_reason_is_said(
     workload: Api, mailboxes: dict[str, Api], why: Why
 ) -> None:
-    customized = configmap("b", annotations={"edge.kubestellar.io/customizer": "nowhere"})
-    workload.post(CONFIGMAPS, customized)
-    place(workload, "q", {"env": "one"}, {"apiGroup": "", "resources": ["configmaps"], "objectNames": ["b"]})
-    eventually(lambda: "nowhere" in why.steps("b").get("in mailbox", ""), "the placement says why")
-    steps = why.steps("b")
-    assert steps["rendered by"] == "Customizer nowhere"
-    assert last(steps)[0] == "in mailbox"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "0"}}}
+    box = mailboxes["one"]
+    box.send("POST", "/api/v1/namespaces", {"metadata": {"name": "default"}})
+    box.post(QUOTAS, quota)
+    workload.post(CONFIGMAPS, configmap("d"))
+    place(workload, "s", {"env": "one"}, {"apiGroup": "", "resources": ["configmaps"], "objectNames": ["d"]})
+    eventually(lambda: "exceeded quota" in why.steps("d").get("in mailbox", ""), "the placement says why")
+    assert last(why.steps("d"))[0] == "in mailbox"
+    box.delete(f"{QUOTAS}/none")
+
+
+def test_what_others_send_too_is_merged_and_conflicts_are_named(
+    root: Api, workload: Api, mailboxes: dict[str, Api], why: Why
+) -> None:
+    other = new_workload(root)
+    for api, value in ((workload, "1"), (other, "2")):
+        api.post(CONFIGMAPS, configmap("e", {"k": value}))
+        place(api, "t", {"env": "one"}, {"apiGroup": "", "resources": ["configmaps"], "objectNames": ["e"]})
+    eventually(lambda: "conflicts" in why.steps("e"), "both send it")
+    steps = why.steps("e")
+    assert (steps["merged with"], steps["conflicts"]) == (
+        "1 other workspaces",
+        f"data[k] of workspace {cluster_of(other)}",
+    )
+    other.delete(PLACEMENTS)
+    other.close()
+
+
+def test_what_no_list_has_ends_there(workload: Api, mailboxes: dict[str, Api], why: Why) -> None:
+    bindings = {"apiGroup": "apis.kcp.io", "resources": ["apibindings"], "objectNames": ["bind-kubernetes"]}
+    spec = {"reference": {"export": {"path": "root", "name": "kubernetes"}}}
+    workload.post(BINDINGS, {"metadata": {"name": "bind-kubernetes"}, "spec": spec})
+    place(workload, "u", {"env": "one"}, bindings)
+    eventually(lambda: is_projected(workload, "u"), "the copy")
+    steps = why.steps("bind-kubernetes", resource="apibindings")
+    assert last(steps) == ("listed", "no: objects of this kind end in the mailbox")
 
 
 def test_who_may_not_read_the_mailbox_is_told_so_and_nothing_else(

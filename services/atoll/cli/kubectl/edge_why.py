@@ -8,29 +8,33 @@ nothing is concluded from it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator, Sequence
+import copy
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.edge import error_text, problems
 from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_context, run, say
-from atoll.edge.kinds import PLACEMENTS, SLICES, SYNCER_CONFIGS
+from atoll.edge.kinds import CUSTOMIZERS, LOCATIONS, PLACEMENTS, SLICES, SYNCER_CONFIGS
 from atoll.edge.mailboxes import mailbox_name
-from atoll.edge.placement_translator.placement_status import CONFLICTING
+from atoll.edge.placement_translator.placement_status import CONFLICTING, name_of
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.categories import BuiltIns, goes_to_edge
-from atoll.machinery.edge.names import CUSTOMIZER, EXPAND, SOURCES, THE_ONE, ObjectRef
+from atoll.machinery.edge.customization import CustomizationError, customized, customizer_of, expands, parameters_of
+from atoll.machinery.edge.names import SOURCES, THE_ONE, ObjectRef
 from atoll.machinery.edge.placements import InvalidPlacement, placement_of
 from atoll.machinery.edge.slices import destinations_of, placement_name_of
 from atoll.machinery.edge.syncset import sync_set
 from atoll.machinery.edge.what import is_copied, selection
 from atoll.machinery.edge.where import Destination
-from atoll.machinery.meta.objects import Object, annotations_of, status_of
+from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, status_of
 from atoll.machinery.meta.status import Forbidden, NotFound
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+VERSION_OF = "apiVersion of workspace "
 UNREADABLE = "unknown: you may not read the mailbox"
 
 
@@ -93,7 +97,14 @@ class Journey:
         yield matched
         if destination is None:
             return
-        yield Step("rendered by", _rendering(obj))
+        rendered = await self._rendered(obj, destination)
+        yield rendered
+        if not rendered.holds:
+            return
+        conflicts = conflicts_about(ref, placements.values())
+        if left_for := lost_versions(obj, conflicts):
+            yield Step("version", f"no: that of workspace {left_for} counts, which has no version of this one's", False)
+            return
         async for step in self._arrival(resource, ref, destination, placements):
             yield step
             if not step.holds:
@@ -143,6 +154,28 @@ class Journey:
         text = f"no: {self._options.at} is no destination of {', '.join(sorted(placements))}"
         return Step("matched", f"{text}; {others}" if others else text, False), None
 
+    async def _rendered(self, obj: Object, destination: Destination) -> Step:
+        """Return how the object is customized for a destination; a Location that may not be read has no parameters."""
+        ref, parameters = customizer_of(obj), dict[str, str]()
+        try:
+            inventory = self._client.cluster(destination.cluster)
+            parameters = parameters_of(await inventory.get(LOCATIONS, destination.location_name))
+        except (Forbidden, NotFound):
+            # What it defines matters to values alone.
+            pass
+        try:
+            rules = await _readable(self._client, CUSTOMIZERS, ref) if ref is not None and ref.namespace else None
+            if ref is not None and rules is None:
+                title = "/".join(filter(None, (ref.namespace, ref.name)))
+                return Step("rendered by", f"no: Customizer {title} is not there", False)
+            customized(copy.deepcopy(obj), rules, parameters)
+        except CustomizationError as error:
+            return Step("rendered by", f"no: {error}", False)
+        parts = [f"Customizer {ref.namespace}/{ref.name}"] if ref is not None else []
+        if expands(obj):
+            parts.append("parameters of the Location")
+        return Step("rendered by", ", ".join(parts) or "nothing: it goes as it is")
+
     # --- at the mailbox and beyond
 
     async def _arrival(
@@ -151,27 +184,42 @@ class Journey:
         name = mailbox_name(destination.cluster, destination.sync_target_uid)
         path = f"{self._options.espw}:{name}"
         try:
-            copy = await _readable(self._base.cluster(path), resource, ref)
+            found = await _readable(self._base.cluster(path), resource, ref)
             configs = (await self._client.cluster(path).list(SYNCER_CONFIGS))["items"]
         except Forbidden:
             yield Step("in mailbox", UNREADABLE, False)
             return
-        if copy is None:
+        if found is None:
             said = [text for each in placements.values() for text in problems(each)]
             yield Step("in mailbox", "; ".join(["no", *said]), False)
             return
-        yield Step("version", str(copy["apiVersion"]))
-        sources = annotations_of(copy).get(SOURCES, "").split(",")
+        yield Step("version", str(found["apiVersion"]))
+        sources = annotations_of(found).get(SOURCES, "").split(",")
         yield Step("merged with", f"{len(sources) - 1} other workspaces" if len(sources) > 1 else "nothing")
-        said = [text for each in placements.values() for text in problems(each)]
-        if conflicts := [text for text in said if text.startswith(CONFLICTING)]:
+        if conflicts := conflicts_about(ref, placements.values()):
             yield Step("conflicts", "; ".join(conflicts))
-        yield Step("in mailbox", f"yes, at revision {copy['metadata']['resourceVersion']}")
-        for step in _at_edge(ref, copy, configs):
+        yield Step("in mailbox", f"yes, at revision {found['metadata']['resourceVersion']}")
+        for step in at_edge(ref, found, configs):
             yield step
 
 
-def _at_edge(ref: ObjectRef, copy: Object, configs: Sequence[Object]) -> Iterator[Step]:
+def conflicts_about(ref: ObjectRef, placements: Iterable[Object]) -> list[str]:
+    """Return the fields of an object that are in conflict, as `FIELD of workspace CLUSTER`, of the conditions."""
+    head, found = f"{name_of(ref)}: ", dict[str, None]()
+    for condition in (each for placement in placements for each in conditions_of(placement)):
+        rows = condition.get("message", "").split("; ") if condition["type"] == CONFLICTING else ()
+        found.update((row.removeprefix(head).partition(" and ")[0], None) for row in rows if row.startswith(head))
+    return list(found)
+
+
+def lost_versions(obj: Object, conflicts: Iterable[str]) -> str:
+    """Return the workspace whose version counts instead of those of the object's workspace; "" for none."""
+    own = annotations_of(obj).get(wellknown.CLUSTER, "")
+    winners = (text.removeprefix(VERSION_OF) for text in conflicts if text.startswith(VERSION_OF))
+    return next((each for each in winners if each != own), "")
+
+
+def at_edge(ref: ObjectRef, copy: Object, configs: Sequence[Object]) -> Iterator[Step]:
     """Yield what the list of a mailbox, and its syncer's report, say of an object."""
     if not goes_to_edge(*ref.kind):
         yield Step("listed", "no: objects of this kind end in the mailbox", False)
@@ -195,14 +243,6 @@ def _at_edge(ref: ObjectRef, copy: Object, configs: Sequence[Object]) -> Iterato
 def _is_about(error: Object, ref: ObjectRef) -> bool:
     fields = (error.get(name) or "" for name in ("group", "resource", "namespace", "name"))
     return tuple(fields) in ((ref.group, ref.resource, ref.namespace, ref.name), (ref.group, ref.resource, "", ""))
-
-
-def _rendering(obj: Object) -> str:
-    notes = annotations_of(obj)
-    parts = [f"Customizer {notes[CUSTOMIZER]}"] if notes.get(CUSTOMIZER) else []
-    if notes.get(EXPAND) == "true":
-        parts.append("parameters of the Location")
-    return ", ".join(parts) or "nothing: it goes as it is"
 
 
 async def _readable(client: Client, resource: Resource, ref: ObjectRef) -> Object | None:
