@@ -24,6 +24,7 @@ __all__ = ["inventory", "ready_mailboxes"]
 OF_CONFIGMAPS = ("--api-kind", "ConfigMap")
 OF_PANES = ("--api-group", "shapes.example.com", "--api-kind", "Pane")
 PANES = "/apis/shapes.example.com/v1/namespaces/default/panes"
+FINDINGS, OF_DEFAULT = (f"/apis/shapes.example.com/v1/{each}findings" for each in ("", "namespaces/default/"))
 ACCESS = {"nonResourceURLs": ["/"], "verbs": ["access"]}
 
 
@@ -73,14 +74,16 @@ def listed(capsys: pytest.CaptureFixture[str], kubeconfig: Path, *words: str) ->
     return Result(code, *capsys.readouterr())
 
 
+def identified(obj: Object) -> tuple[str, str]:
+    """Cluster and name of an object."""
+    metadata = obj["metadata"]
+    return metadata["annotations"]["kcp.io/cluster"], metadata["name"]
+
+
 def found(lines: str) -> set[tuple[str, str]]:
     """Cluster and name of the objects in a list that this file made."""
     objects = [json.loads(line) for line in lines.splitlines()]
-    return {
-        (each["metadata"]["annotations"]["kcp.io/cluster"], each["metadata"]["name"])
-        for each in objects
-        if each["metadata"]["name"].startswith("report-")
-    }
+    return {identified(each) for each in objects if each["metadata"]["name"].startswith("report-")}
 
 
 def test_objects_of_all_mailboxes_are_listed(
@@ -134,18 +137,32 @@ def test_an_exporter_reads_the_reports_of_all_mailboxes_in_its_own_view(
     root: Api, mailboxes: dict[str, Api], edge: ShardProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     provider = root.at(workspace_under(root))
-    token = account(provider, {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["list"]})
+    token = account(
+        provider, {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["list", "watch"]}
+    )
     make_export(provider, "findings", schema("findings"))
+    finding = {"apiVersion": "shapes.example.com/v1", "kind": "Finding", "metadata": {"name": "report-a"}}
     for api in mailboxes.values():
         bind(api, provider.cluster, "findings")
-        head = {"apiVersion": "shapes.example.com/v1", "kind": "Finding", "metadata": {"name": "report-a"}}
-        api.post("/apis/shapes.example.com/v1/namespaces/default/findings", head)
+        api.post(OF_DEFAULT, finding)
     here = cluster_of(provider)
     view = Api(edge, token=token)
     view.prefix = f"/services/apiexport/{here}/findings/clusters/*"
-    seen = view.get("/apis/shapes.example.com/v1/findings").json["items"]
+    seen = view.get(FINDINGS).json
     of_all = {(cluster_of(api), "report-a") for api in mailboxes.values()}
-    assert {(each["metadata"]["annotations"]["kcp.io/cluster"], each["metadata"]["name"]) for each in seen} == of_all
+    assert {identified(each) for each in seen["items"]} == of_all
+    # As a controller follows them: each change of any mailbox, and no other object.
+    with view.watch(f"{FINDINGS}?watch=true&resourceVersion={seen['metadata']['resourceVersion']}") as events:
+        for api in mailboxes.values():
+            api.patch(f"{OF_DEFAULT}/report-a", {"metadata": {"labels": {"seen": "yes"}}})
+            event = events.next()
+            assert (event.type, identified(event.object)) == ("MODIFIED", (cluster_of(api), "report-a"))
+        one = mailboxes["one"]
+        one.delete(f"{OF_DEFAULT}/report-a")
+        event = events.next()
+        assert (event.type, identified(event.object)) == ("DELETED", (cluster_of(one), "report-a"))
+        one.post(OF_DEFAULT, finding)
+        assert events.next().type == "ADDED"
     words = ("--api-group", "shapes.example.com", "--api-kind", "Finding", "--json")
     assert found(listed(capsys, edge.kubeconfig, *words).stdout) == of_all
     for api in mailboxes.values():
