@@ -81,6 +81,7 @@ def test_a_policy_engine_runs_on_two_clusters_and_a_team_reads_the_reports_of_bo
     here.ok("kubestellar", "view")
     here.apply(everything())
     here.ok("apply", "--server-side", "-f", str(file), timeout_s=WAIT_S)
+    here.ok("kubestellar", "view", "--off")
     for each in edges:
         eventually(partial(has_everything, each, wanted), f"all of it at {each.name}", WAIT_S)
         assert listed(each) >= LEAST_OBJECTS

@@ -122,6 +122,7 @@ def test_two_workspaces_have_renderings_lists_and_reports_of_their_own_on_two_cl
     special.ok("kubestellar", "view")
     common.apply(*common_objects())
     special.apply(*special_objects())
+    special.ok("kubestellar", "view", "--off")
     # Where, and what the mailboxes list.
     names = [(NAME, NAME) for NAME in (one.name, two.name)]
     eventually(lambda: destinations(common) == names, "both clusters", WAIT_S)
