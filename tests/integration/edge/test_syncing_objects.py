@@ -14,6 +14,7 @@ from harness.clients.exports import bind, cluster_of, make_export, schema, unbin
 from harness.clients.kubectl import Result
 from harness.clients.syncing_objects import watching
 from harness.clients.tenants import RBAC, allow, user
+from harness.clients.tenants import bind as bind_role
 from harness.servers.edge_service import an_object
 from harness.servers.shard_process import ShardProcess
 from integration.edge.placed import CONFIGMAPS, TARGETS, inventory, phase
@@ -25,6 +26,7 @@ OF_CONFIGMAPS = ("--api-kind", "ConfigMap")
 OF_PANES = ("--api-group", "shapes.example.com", "--api-kind", "Pane")
 PANES = "/apis/shapes.example.com/v1/namespaces/default/panes"
 FINDINGS, OF_DEFAULT = (f"/apis/shapes.example.com/v1/{each}findings" for each in ("", "namespaces/default/"))
+ROLES = f"{RBAC}/clusterroles"
 ACCESS = {"nonResourceURLs": ["/"], "verbs": ["access"]}
 
 
@@ -80,6 +82,10 @@ def identified(obj: Object) -> tuple[str, str]:
     return metadata["annotations"]["kcp.io/cluster"], metadata["name"]
 
 
+def clusters_of(lines: list[Object]) -> list[str]:
+    return [identified(each)[0] for each in lines]
+
+
 def found(lines: str) -> set[tuple[str, str]]:
     """Cluster and name of the objects in a list that this file made."""
     objects = [json.loads(line) for line in lines.splitlines()]
@@ -125,6 +131,36 @@ def test_a_caller_sees_what_it_may_read_and_is_warned_of_the_rest(
     eventually(lambda: not found(listed(capsys, kubeconfig, *OF_CONFIGMAPS, "--json").stdout), "the right is gone")
     for api in (one, two):
         api.delete(f"{CONFIGMAPS}/report-a")
+
+
+@pytest.mark.long
+def test_a_watch_has_what_its_caller_may_read_from_when_it_may(
+    mailboxes: dict[str, Api], reports: tuple[str, Path], tmp_path: Path
+) -> None:
+    name, kubeconfig = reports
+    one, two = mailboxes["one"], mailboxes["two"]
+    rules: list[Object] = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}, ACCESS]
+    role = {"metadata": {"name": "watchers"}, "rules": rules}
+    for api in (one, two):
+        bind_role(api, "watchers", user(name))
+        api.post(CONFIGMAPS, configmap("report-w"))
+    with watching(kubeconfig, tmp_path, *OF_CONFIGMAPS) as lines:
+        one.post(ROLES, role)
+        eventually(lambda: clusters_of(lines.of("report-w")) == [cluster_of(one)], "the one that may be read")
+        two.post(ROLES, role)
+        both = [cluster_of(one), cluster_of(two)]
+        eventually(lambda: clusters_of(lines.of("report-w")) == both, "the other one, once it may be read")
+        two.delete(f"{ROLES}/watchers")
+        one.patch(f"{CONFIGMAPS}/report-w", {"data": {"k": "2"}})
+        eventually(lambda: lines.actions("report-w") == ["add", "add", "update"], "the watch of one goes on")
+        two.patch(f"{CONFIGMAPS}/report-w", {"data": {"k": "2"}})
+        two.post(ROLES, role)
+        again = ["add", "add", "update", "update"]
+        eventually(lambda: lines.actions("report-w") == again, "what changed meanwhile is no gap")
+        assert clusters_of(lines.of("report-w"))[-1] == cluster_of(two)
+    for api in (one, two):
+        api.delete(f"{CONFIGMAPS}/report-w")
+        api.delete(f"{ROLES}/watchers")
 
 
 def test_who_may_not_list_mailboxes_is_refused(edge: ShardProcess, capsys: pytest.CaptureFixture[str]) -> None:
