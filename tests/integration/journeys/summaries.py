@@ -25,7 +25,10 @@ def says(side: Side, resource: str, name: str, where: str, *expected: str) -> No
         found = summary(side, resource, name, where)
         return bool(found) and reasons(side, resource, name, where) == list(expected)
 
-    eventually(is_so, f"{resource} {name}: {expected}", WAIT_S)
+    try:
+        eventually(is_so, f"{resource} {name}: {expected}", WAIT_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {summary(side, resource, name, where)}") from error
 
 
 def is_reported(side: Side, resource: str, name: str, where: str, count: int = 1) -> None:

@@ -150,7 +150,7 @@ def test_a_removed_location_leaves_its_workload_and_its_old_syncer_goes_before_i
     assert content(edge, "c", where) == "1"
     assert edge.names("deployment/web", "-n", where)
     # Registered anew it has two, of which the newer waits for the older to go.
-    edge.register("removed=soon")
+    edge.register("fleet=all", "removed=soon")
     here.apply(configmap("d", where, {"k": "1"}))
     holds(edge, "d", where, "1")
     here.ok("patch", "configmap", "c", "-n", where, "--type=merge", "-p", '{"data":{"k":"2"}}')
