@@ -187,13 +187,18 @@ def _prepared_update(context: WriteContext, old: StoredObject, blind: bool, revi
         *(
             kind.validate_update(obj, before)
             if not subresource
-            else _subresource_errors(kind, subresource, obj, before)
+            else subresource_errors(context.call, subresource, obj, before)
         ),
     ]
     return PreparedWrite(context, review, errors, old, blind)
 
 
-def _subresource_errors(kind: Kind, subresource: str, obj: Object, before: Object) -> list[FieldError]:
+def subresource_errors(call: Call, subresource: str, obj: Object, before: Object) -> list[FieldError]:
+    """Return what a subresource of a kind does not take, beside its schema."""
+    kind = call.kind
+    if subresource == "status" and call.restrictions.is_data:
+        # A report of another server, whose object may have been made anew: no change of what was said before.
+        before = {**before, "status": {}}
     own = kind.subresource_checks.get(subresource)
     if own is not None:
         return own(obj, before)

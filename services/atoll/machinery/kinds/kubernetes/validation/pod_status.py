@@ -43,7 +43,8 @@ def validate_status(obj: Object, old: Object) -> list[FieldError]:
     status, before = mapping(obj, "status"), mapping(old, "status")
     if (integer(status.get("observedGeneration")) or 0) < 0:
         errors.append(invalid("status.observedGeneration", status["observedGeneration"], _NOT_NEGATIVE))
-    if not same(status.get("qosClass") or None, before.get("qosClass") or None):
+    # A Pod that is data gets no class when it is made: the first report brings it.
+    if before.get("qosClass") and not same(status.get("qosClass") or None, before["qosClass"]):
         errors.append(invalid("status.qosClass", status.get("qosClass"), "field is immutable"))
     for name, kind in _STATUSES.items():
         errors += _restarts(obj, old, name, kind)
