@@ -30,7 +30,6 @@ __all__ = ["inventory", "mailboxes", "workload"]
 THE_ONE = f"{GROUP}/syncerconfigs/the-one"
 CUSTOMIZERS = f"{GROUP}/namespaces/default/customizers"
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
-BINDINGS = "/apis/apis.kcp.io/v1alpha2/apibindings"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
@@ -138,16 +137,6 @@ def test_what_others_send_too_is_merged_and_conflicts_are_named(
     )
     other.delete(PLACEMENTS)
     other.close()
-
-
-def test_what_no_list_has_ends_there(workload: Api, mailboxes: dict[str, Api], why: Why) -> None:
-    bindings = {"apiGroup": "apis.kcp.io", "resources": ["apibindings"], "objectNames": ["bind-kubernetes"]}
-    spec = {"reference": {"export": {"path": "root", "name": "kubernetes"}}}
-    workload.post(BINDINGS, {"metadata": {"name": "bind-kubernetes"}, "spec": spec})
-    place(workload, "u", {"env": "one"}, bindings)
-    eventually(lambda: is_projected(workload, "u"), "the copy")
-    steps = why.steps("bind-kubernetes", resource="apibindings")
-    assert last(steps) == ("listed", "no: objects of this kind end in the mailbox")
 
 
 def test_who_may_not_read_the_mailbox_is_told_so_and_nothing_else(

@@ -61,6 +61,11 @@ def test_a_list_and_a_report_say_how_far_an_object_is(configs: list[Object], ste
     assert [each for each in at_edge(REF, COPY, configs) if each != Step("listed", "yes")] == steps
 
 
+def test_a_binding_ends_in_the_mailbox() -> None:
+    binding = ObjectRef("apis.kcp.io", "apibindings", "", "kubernetes")
+    assert list(at_edge(binding, COPY, [])) == [Step("listed", "no: objects of this kind end in the mailbox", False)]
+
+
 def test_what_the_edge_refuses_is_of_the_object_or_of_its_whole_kind() -> None:
     rows = [{"group": "", "resource": "configmaps", "namespace": "default", "name": "b", "message": "other"}]
     assert list(at_edge(REF, COPY, [config("a", appliedRevision="20", errors=rows)]))[-1].name == "applied"
