@@ -61,8 +61,12 @@ def pages(read: Callable[[A | None], Sequence[T]], behind: Callable[[T], A], siz
 
 
 def each_record(rows: RecordSource, scope: Scope) -> Iterator[Record]:
-    """Yield the records of a scope in key order."""
-    return chain.from_iterable(pages(lambda after: rows.scan(scope, after, PAGE), _behind_record))
+    """Yield the records of a scope in key order; the first page is read at once, and is mostly all of them."""
+    first = rows.scan(scope, None, PAGE)
+    if len(first) < PAGE:
+        return iter(first)
+    others = pages(lambda after: rows.scan(scope, after or _behind_record(first[-1]), PAGE), _behind_record)
+    return chain(first, chain.from_iterable(others))
 
 
 def each_revision(rows: RevisionSource, scope: Scope) -> Iterator[tuple[ObjectKey, int]]:

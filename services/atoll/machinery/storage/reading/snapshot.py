@@ -212,17 +212,21 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         return self._environment.type_table.identities(self._txn, group, resource)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        number = self._environment.type_table.number(self._txn, scope.type)
+        environment, type = self._environment, scope.type
+        number = environment.type_table.numbers.get(type) or environment.type_table.number(self._txn, type)
         if number == NO_TYPE:
             return []
-        prefix = keys.scope_prefix(number, scope)
+        prefix, found = keys.scope_prefix(number, scope), list[Record]()
         start = keys.position_key(number, after) if after is not None else b""
-        found: list[Record] = []
-        for key, value in _rows(self._txn, self._environment.objects, prefix, start):
-            if len(found) >= limit:
-                break
-            if keys.in_scope(key, scope, prefix):
-                found.append(self._record(key, value, keys.object_named(scope.type, key)))
+        # A prefix without a cluster holds the other namespaces too.
+        is_whole = bool(scope.cluster or not scope.namespace)
+        # As `_rows` does, which would be resumed for each row: most scopes of a cluster have one or two.
+        with self._txn.cursor(environment.objects) as cursor:
+            for key, value in cursor if cursor.set_range(max(prefix, start)) else ():
+                if len(found) >= limit or not key.startswith(prefix):
+                    break
+                if key != start and (is_whole or keys.in_scope(key, scope, prefix)):
+                    found.append(self._record(key, value, keys.object_named(type, key)))
         return found
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
