@@ -6,6 +6,7 @@ the load itself are left out, and so is the publisher's reading of its own strea
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ _LEFT_OUT = (
     "/publisher/audit.py",
     "/consumer/pull_consumer.py",
     "/threading.py",
-    "/queue.py",
+    queue.__file__,
     "<frozen",
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
@@ -56,8 +57,12 @@ class WorkQueue(Generic[K]):
         self._outside_of: Counter[Hashable] = Counter()
         #: Ready keys of clusters that have as many as may wait outside.
         self._held: dict[Hashable, deque[K]] = {}
-        self._wake = asyncio.Event()
         self._sequence = 0
+        #: Those who wait for a key, each for one: a key that is ready rouses one of them, not all.
+        self._idle: deque[asyncio.Future[None]] = deque()
+        #: Goes off when the first delayed key is due, while anyone waits.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_due = math.inf
 
     def __len__(self) -> int:
         """Keys ready, delayed or in work; a key both ready and in work counts twice."""
@@ -87,8 +92,19 @@ class WorkQueue(Generic[K]):
             self._delay(key, self._clock() + delay_s)
         else:
             self._due.pop(key, None)
-            self._ready.append(key)
-        self._wake.set()
+            self._make_ready(key)
+
+    def _make_ready(self, key: K) -> None:
+        self._ready.append(key)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """Let one of those who wait for a key look for it."""
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     def _delay(self, key: K, due: float) -> None:
         if key in self._due and self._due[key] <= due:
@@ -96,6 +112,7 @@ class WorkQueue(Generic[K]):
         self._due[key] = due
         self._sequence += 1
         heapq.heappush(self._delayed, (due, self._sequence, key))
+        self._set_alarm()
 
     async def take(self) -> tuple[K, int]:
         """Wait for the next key and return it with its revision. The caller must call `done` or `failed`."""
@@ -111,8 +128,7 @@ class WorkQueue(Generic[K]):
                     return key, revision
                 # In work: it is taken again when the current reconcile is done.
                 self._ready.append(key)
-            self._wake.clear()
-            await self._sleep()
+            await self._wait()
 
     def waits_outside(self, key: K) -> None:
         """A key in work waits for somebody outside of the installation."""
@@ -132,7 +148,7 @@ class WorkQueue(Generic[K]):
         if self._outside_of:
             cluster = _cluster_of(key)
             if (held := self._held.get(cluster)) is not None:
-                self._ready.append(held.popleft())
+                self._make_ready(held.popleft())
                 if not held:
                     del self._held[cluster]
             if key in self._outside:
@@ -140,6 +156,9 @@ class WorkQueue(Generic[K]):
                 self._outside_of[cluster] -= 1
                 if not self._outside_of[cluster]:
                     del self._outside_of[cluster]
+        if key in self._since and key not in self._due:
+            # Added meanwhile: who found it in work waits again.
+            self._rouse()
         return self._working.pop(key)
 
     def _promote(self) -> None:
@@ -153,15 +172,38 @@ class WorkQueue(Generic[K]):
             heapq.heappop(self._delayed)
             if valid:
                 del self._due[key]
-                self._ready.append(key)
+                self._make_ready(key)
 
-    async def _sleep(self) -> None:
-        timeout = max(self._delayed[0][0] - self._clock(), 0) if self._delayed else None
+    async def _wait(self) -> None:
+        """Return when a key became ready. Who is cancelled meanwhile leaves the key to another."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        self._set_alarm()
         try:
-            async with asyncio.timeout(timeout):
-                await self._wake.wait()
-        except TimeoutError:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._idle:
+                self._idle.remove(waiter)
+            else:
+                self._rouse()
+            raise
+
+    def _set_alarm(self) -> None:
+        """Have the alarm go off when the first delayed key is due, if anyone waits."""
+        if not self._delayed or not self._idle:
             return
+        due = self._delayed[0][0]
+        if self._alarm is not None:
+            if self._alarm_due <= due:
+                return
+            self._alarm.cancel()
+        self._alarm_due = due
+        self._alarm = self._idle[0].get_loop().call_later(max(due - self._clock(), 0), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._promote()
+        self._set_alarm()
 
     def done(self, key: K, requeue_after: Requeue = None) -> None:
         """Finish a key: reset its failures, and add it again after `requeue_after` if set.
@@ -179,7 +221,6 @@ class WorkQueue(Generic[K]):
             self._rechecks.pop(key, None)
             if requeue_after is not None:
                 self._insert(key, revision, requeue_after)
-        self._wake.set()
 
     def failed(self, key: K) -> float:
         """Add a failed key again after an exponential delay, with jitter, and return the delay in seconds."""
@@ -188,5 +229,4 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures + 1
         delay_s = self._backoff.delay_s(failures)
         self._insert(key, revision, delay_s)
-        self._wake.set()
         return delay_s

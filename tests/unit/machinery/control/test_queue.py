@@ -89,6 +89,69 @@ async def test_every_waiting_taker_gets_a_key(queue: WorkQueue[str]) -> None:
     assert sorted(key for key, _ in taken) == ["a", "b", "c"]
 
 
+async def test_a_key_rouses_one_taker_and_not_all() -> None:
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return 0.0
+
+    queue: WorkQueue[str] = WorkQueue(clock)
+    takers = [asyncio.create_task(queue.take()) for _ in range(16)]
+    await asyncio.sleep(0)
+    looks = 0
+    queue.add("a")
+    done, _ = await asyncio.wait(takers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    queue.done("a")
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert (len(done), looks) == (1, 1)
+    for taker in takers:
+        taker.cancel()
+    await asyncio.gather(*takers, return_exceptions=True)
+    assert not queue._idle
+
+
+async def test_a_taker_that_waits_gets_a_key_when_it_is_due_though_another_gave_up_and_the_delay_was_shortened() -> (
+    None
+):
+    queue: WorkQueue[str] = WorkQueue()
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    queue.add("late", 1, 600)
+    queue.add("soon", 2, 0.02)
+    first.cancel()
+    assert await asyncio.wait_for(second, 30) == ("soon", 2)
+    last = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.add("late", 1, 0.02)
+    assert (await asyncio.wait_for(last, 30))[0] == "late"
+
+
+async def test_each_delayed_key_rouses_a_taker_of_its_own() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    takers = [asyncio.create_task(queue.take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.add("sooner", 1, 0.02)
+    queue.add("later", 2, 0.04)
+    taken = await asyncio.wait_for(asyncio.gather(*takers), 30)
+    assert sorted(key for key, _ in taken) == ["later", "sooner"]
+
+
+async def test_a_taker_that_waits_gets_the_key_that_its_cluster_held_back() -> None:
+    queue: WorkQueue[tuple[str, int]] = WorkQueue()
+    for number in range(MAX_OUTSIDE + 1):
+        queue.add(("a", number))
+    taken = [(await queue.take())[0] for _ in range(MAX_OUTSIDE)]
+    for key in taken:
+        queue.waits_outside(key)
+    taker = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.done(taken[0])
+    assert (await asyncio.wait_for(taker, 30))[0] == ("a", MAX_OUTSIDE)
+
+
 async def test_a_cancelled_taker_takes_no_key_with_it(queue: WorkQueue[str]) -> None:
     taker = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
@@ -96,6 +159,14 @@ async def test_a_cancelled_taker_takes_no_key_with_it(queue: WorkQueue[str]) -> 
     taker.cancel()
     await asyncio.gather(taker, return_exceptions=True)
     assert await waiting(queue) == [("a", 0)]
+
+
+async def test_a_taker_that_is_cancelled_when_it_is_roused_leaves_the_key_to_another(queue: WorkQueue[str]) -> None:
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    queue.add("a")
+    first.cancel()
+    assert await asyncio.wait_for(second, 30) == ("a", 0)
 
 
 async def test_a_delayed_key_comes_when_it_is_due(queue: WorkQueue[str], time: HandTime) -> None:
