@@ -172,9 +172,12 @@ class _Forms:
         items = node.items
         if items is None or node.prune_items_by is not items:
             return None
-        if node.min_items is not None or node.max_items is not None:
+        low, high = node.min_items, node.max_items
+        if (low or 0) < 0 or (high or 0) < 0:
             return None
         found: Any = list[self._type(items)]  # type: ignore[misc]
+        if low is not None or high is not None:
+            found = Annotated[found, msgspec.Meta(min_length=low, max_length=high)]
         return _walked(node, msgspec.defstruct("List", [("f0", found)], gc=False)) if node.unique else found
 
     def _object(self, node: Node) -> Any | None:
@@ -243,6 +246,12 @@ def _alternatives(node: Node) -> Any | None:
 
 def _integer(node: Node) -> Any | None:
     bits = _INTEGERS.get(node.format)
-    if bits is None or node.minimum is not None or node.maximum is not None or node.multiple_of is not None:
+    if bits is None or node.exclusive_min or node.exclusive_max or node.multiple_of is not None:
         return None
-    return Annotated[int, msgspec.Meta(ge=-(2**bits), le=2**bits - 1)]
+    lowest, highest = -(2**bits), 2**bits - 1
+    low = lowest if node.minimum is None else node.minimum
+    high = highest if node.maximum is None else node.maximum
+    if not all(lowest <= bound <= highest and float(bound).is_integer() for bound in (low, high)):
+        # No integer fits such a bound.
+        return None
+    return Annotated[int, msgspec.Meta(ge=int(low), le=int(high))]
