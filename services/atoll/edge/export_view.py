@@ -8,13 +8,13 @@ gone only if its shard says so: one whose shard is not reached, or has no URL fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from atoll.edge.endpoints import Endpoints
 from atoll.edge.kinds import BINDINGS, ENDPOINT_SLICES
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Handler, Informer, key_of
+from atoll.machinery.client.informer import Handler, Informer, head, key_of, unmanaged
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.process.backoff import Backoff
@@ -31,13 +31,21 @@ Beside = Callable[[Client], Coroutine[Any, Any, None]]
 class ExportView:
     """Control objects of some kinds, and clients of the workspaces that hold them.
 
-    `changed` is called on each change of these kinds, and of bindings to the export.
+    `changed` is called on each change of these kinds, and of bindings to the export. Objects are without their
+    managedFields, and of bindings and the kinds in `heads` there are key and revision alone.
     """
 
     def __init__(
-        self, home: Client, export: str, kinds: Sequence[Resource], changed: Changed, beside: Beside | None = None
+        self,
+        home: Client,
+        export: str,
+        kinds: Sequence[Resource],
+        changed: Changed,
+        beside: Beside | None = None,
+        heads: Collection[Resource] = (),
     ) -> None:
         self._kinds, self._changed, self._beside = kinds, changed, beside
+        self._heads = {BINDINGS, *heads}
         self._endpoints = Endpoints(home, (ENDPOINT_SLICES, export), _urls, self._serve)
         self._informers: dict[Client, dict[Resource, Informer]] = {}
         #: Logical cluster -> binding -> client of its shard.
@@ -86,8 +94,7 @@ class ExportView:
 
     def _serve(self, client: Client) -> Coroutine[Any, Any, None]:
         if client not in self._informers:
-            kinds = (BINDINGS, *self._kinds)
-            self._informers[client] = {kind: Informer(client, kind, self._handler(kind, client)) for kind in kinds}
+            self._informers[client] = {kind: self._informer(kind, client) for kind in (BINDINGS, *self._kinds)}
         return self._watch(client, self._informers[client])
 
     async def _watch(self, client: Client, informers: dict[Resource, Informer]) -> None:
@@ -97,6 +104,9 @@ class ExportView:
                 tasks.create_task(informer.run())
             if self._beside is not None:
                 tasks.create_task(self._beside(client))
+
+    def _informer(self, kind: Resource, client: Client) -> Informer:
+        return Informer(client, kind, self._handler(kind, client), head if kind in self._heads else unmanaged)
 
     def _handler(self, kind: Resource, client: Client) -> Handler:
         return lambda old, new: self._seen(kind, client, old, new)

@@ -19,7 +19,7 @@ from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailbox_bindings import MailboxBindings
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer, key_of
+from atoll.machinery.client.informer import Informer, key_of, unmanaged
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.categories import ExportName
@@ -64,8 +64,8 @@ class Mailboxes:
         #: Logical cluster -> name of the mailbox.
         self._clusters: dict[str, str] = {}
         self.heartbeats = Heartbeats(self._client_of, self._target_in, self._shard_of, self._clusters.keys)
-        self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow)
-        self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed)
+        self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow, heads=[SYNCER_CONFIGS])
+        self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed, unmanaged)
         self._targets: dict[str, Object] = {}
         self._workspaces: dict[str, Object] = {}
         self._configured: set[str] = set()

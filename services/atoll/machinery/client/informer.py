@@ -39,16 +39,41 @@ def key_of(obj: Object) -> Key:
     return cluster, metadata.get("namespace", ""), metadata["name"]
 
 
+def whole(obj: Object) -> Object:
+    """Return an object as it is."""
+    return obj
+
+
+def unmanaged(obj: Object) -> Object:
+    """Return an object without the notes of who manages its fields, which are most of a small object."""
+    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
+
+
+def head(obj: Object) -> Object:
+    """Return the key of an object and its revision alone."""
+    metadata, cluster = obj["metadata"], key_of(obj)[0]
+    names = {key: metadata[key] for key in ("name", "namespace", "resourceVersion") if key in metadata}
+    return {"metadata": {**names, "annotations": {wellknown.CLUSTER: cluster}} if cluster else names}
+
+
 class Informer:
     """The state of one resource in the cluster of the client (or `*`), as a dict by key.
 
     `objects` is complete once `synced` is set; its values are read-only. `options` go into every watch
-    (labelSelector, fieldSelector). Memory: every object, decoded.
+    (labelSelector, fieldSelector). Memory: of every object what `keep` returns, decoded. The handler gets the same; it
+    has to have the object's key and revision.
     """
 
-    def __init__(self, client: Client, resource: Resource, handler: Handler, **options: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        handler: Handler,
+        keep: Callable[[Object], Object] = whole,
+        **options: str,
+    ) -> None:
         self._client, self._resource = client, resource
-        self._handler, self._options = handler, options
+        self._handler, self._keep, self._options = handler, keep, options
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
         #: Why nothing is watched now; empty while something is.
@@ -96,14 +121,14 @@ class Informer:
         if event.type == "BOOKMARK":
             self._bookmark(metadata)
             return
-        key = key_of(event.object)
+        key, new = key_of(event.object), self._keep(event.object)
         old = self.objects.get(key)
         if event.type == "DELETED":
-            self._forget(key, event.object)
+            self._forget(key, new)
         else:
-            self.objects[key] = event.object
+            self.objects[key] = new
             if old is None or old["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
-                self._handler(old, event.object)
+                self._handler(old, new)
         if self._seen is None:
             self._revision = metadata["resourceVersion"]
         else:

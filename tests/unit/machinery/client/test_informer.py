@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,11 @@ import structlog
 
 from atoll.machinery.client import informer as module
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer
+from atoll.machinery.client.informer import Informer, head, unmanaged, whole
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Expired, Forbidden
+from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.process.backoff import Backoff
 from harness.servers.stand_ins.canned_api import Answer, CannedApi, bookmark, event, serving, thing, watching
 
@@ -29,8 +30,13 @@ class Watched:
         self.api = api
         self.calls: list[tuple[str, str, str]] = []
         self.changed = asyncio.Event()
-        self.informer = Informer(client, THINGS, self._handle, labelSelector="a=b")
+        self.objects: list[tuple[Object | None, Object | None]] = []
+        self._client = client
+        self.keep(whole)
         self._task: asyncio.Task[None] | None = None
+
+    def keep(self, keep: Callable[[Object], Object]) -> None:
+        self.informer = Informer(self._client, THINGS, self._handle, keep, labelSelector="a=b")
 
     def begin(self, *answers: Answer) -> None:
         self.api.on(AT, *answers)
@@ -45,6 +51,7 @@ class Watched:
         def revision(obj: Object | None) -> str:
             return obj["metadata"]["resourceVersion"] if obj else ""
 
+        self.objects.append((old, new))
         self.calls.append(((new or old or {})["metadata"]["name"], revision(old), revision(new)))
         self.changed.set()
 
@@ -94,6 +101,17 @@ async def test_changes_are_told_with_the_object_before(watched: Watched) -> None
     # The last state of a deleted object is the object of the DELETED event.
     assert watched.calls == [("a", "", "1"), ("a", "1", "2"), ("a", "3", "")]
     assert watched.informer.objects == {}
+
+
+async def test_of_an_object_only_what_is_to_be_kept_is_there_and_told(watched: Watched) -> None:
+    managed = thing("a", 2, "one", spec={"x": 1})
+    managed["metadata"]["managedFields"] = [{"manager": "m"}]
+    watched.keep(head)
+    watched.begin(watching(event("ADDED", managed), bookmark(2, end=True), event("DELETED", {**managed, "spec": 2})))
+    await watched.until_notified(2)
+    kept = {"metadata": {"name": "a", "resourceVersion": "2", "annotations": {CLUSTER: "one"}}}
+    assert watched.objects == [(None, kept), (kept, None)]
+    assert unmanaged(managed) == thing("a", 2, "one", spec={"x": 1})
 
 
 @pytest.mark.parametrize("then", ["end", "cut"])
