@@ -26,6 +26,11 @@ log = structlog.get_logger()
 
 #: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is answered.
 _SLICE_BYTES = 16 * 1024
+#: Written at a time: a TLS connection keeps the memory of the longest write for as long as it lives, which two
+#: records fill. The loop sends what is written in a turn as one.
+PIECE_BYTES = 32 * 1024
+#: What is longer is written as it is: its time is copying, and the transport pauses on the way.
+_LONG_BYTES = 256 * 1024
 #: A deadline that never passes.
 NEVER = math.inf
 #: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a time.
@@ -132,13 +137,27 @@ class Connection(asyncio.Protocol):
         """Write now; dropped when the client is gone."""
         if not self.lost:
             self._written_bytes += len(data)
-            self._transport.write(data)
+            if len(data) <= PIECE_BYTES:
+                self._transport.write(data)
+            else:
+                self._send_pieces(data)
 
     def send_parts(self, *parts: bytes) -> None:
         """Write parts of which one is too long to copy."""
-        if not self.lost:
-            self._written_bytes += sum(map(len, parts))
+        if self.lost:
+            return
+        size = sum(map(len, parts))
+        self._written_bytes += size
+        if size > _LONG_BYTES:
             self._transport.writelines(parts)
+            return
+        for part in parts:
+            self._send_pieces(part)
+
+    def _send_pieces(self, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE_BYTES):
+            self._transport.write(view[start : start + PIECE_BYTES])
 
     def flush_soon(self, exchange: Flushable) -> None:
         """Call `exchange.flush` once at the end of this loop turn."""
