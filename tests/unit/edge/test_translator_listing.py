@@ -11,6 +11,7 @@ import pytest
 from atoll.edge.placement_translator.content import Content, Item
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import Copy, CopyRecords
+from atoll.edge.placement_translator.syncer_list import write_list
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
@@ -20,7 +21,7 @@ from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import Details, Forbidden, NotFound
+from atoll.machinery.meta.status import AlreadyExists, Conflict, Details, Forbidden, NotFound
 
 WANTED, UNWANTED = (ObjectRef("", "configmaps", "default", name) for name in ("a", "b"))
 CONFIGMAPS = Resource("", "v1", "configmaps")
@@ -105,3 +106,77 @@ async def test_what_is_wanted_and_gone_stays_listed_until_it_is_made_again(store
     (entry,) = mailbox.lists[0]["namespacedObjects"]
     assert entry["objectsByNamespace"] == [{"namespace": "default", "names": ["a"]}]
     assert state.is_done
+
+
+class Lists:
+    """The SyncerConfigs of a mailbox: the requests about them, and refusals of those with an old revision."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Object] = {}
+        self.requests: list[str] = []
+
+    async def list(self, resource: Resource) -> Object:
+        self.requests.append("LIST")
+        return {"items": list(self.stored.values())}
+
+    async def request(self, method: str, path: str, query: object, body: Object) -> Object:
+        self.requests.append(method)
+        name, revision = body["metadata"]["name"], body["metadata"].get("resourceVersion")
+        before = self.stored.get(name)
+        if (before is None) != (method == "POST"):
+            raise AlreadyExists("it is there") if before is not None else NotFound("it is not there")
+        if before is not None and before["metadata"]["resourceVersion"] != revision:
+            raise Conflict("it is another by now")
+        written = {**body, "metadata": {**body["metadata"], "resourceVersion": str(len(self.requests))}}
+        self.stored[name] = written
+        return written
+
+
+async def test_a_list_that_was_seen_is_written_without_a_read() -> None:
+    lists = Lists()
+    client = cast(Client, lists)
+    await write_list(client, {WANTED: "v1"}, ())
+    assert lists.requests == ["LIST", "POST"]
+    (seen,) = lists.stored.values()
+    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[seen]) == 3
+    assert lists.requests[2:] == ["PUT"]
+    (now,) = lists.stored.values()
+    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[now]) == 0
+    assert lists.requests[2:] == ["PUT"]
+
+
+@pytest.mark.parametrize("became", ["another", "gone"])
+async def test_a_list_that_became_another_is_read_and_written(became: str) -> None:
+    lists = Lists()
+    client = cast(Client, lists)
+    await write_list(client, {WANTED: "v1"}, ())
+    (seen,) = lists.stored.values()
+    if became == "gone":
+        lists.stored.clear()
+    else:
+        lists.stored["the-one"] = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "77"}}
+    assert await write_list(client, {UNWANTED: "v1"}, (), seen=[seen])
+    assert lists.requests[2:4] == ["PUT", "LIST"]
+    assert "b" in str(lists.stored["the-one"]["spec"])
+
+
+async def test_what_was_seen_before_our_own_last_write_does_not_count(store: EdgeStore) -> None:
+    topology, mailbox = Topology(), Lists()
+    topology.has_read = lambda cluster: True
+    for name, answer in (("senders", {}), ("is_mailbox", True), ("is_ending", False)):
+        setattr(topology, name, lambda *_, answer=answer: answer)
+    client = cast(Client, mailbox)
+    mailbox.cluster = lambda name: client  # type: ignore[attr-defined]
+    await write_list(client, {WANTED: "v1"}, ())
+    (old,) = mailbox.stored.values()
+    parts = topology, cast(Any, Sources()), CopyRecords(store)
+    projection = Projection(client, parts, lambda *_: None, lambda *_: None)
+    projection.parts = lambda name: [old]
+    for listed, requests in ((int(old["metadata"]["resourceVersion"]), ["PUT"]), (77, ["LIST", "PUT"])):
+        mailbox.stored, mailbox.requests = {"the-one": old}, []
+        projection.due("m").is_unread = False
+        state = projection.state("m")
+        assert state is not None
+        state.listed, state.list_at_s = listed, 1.0
+        await projection.reconcile("m")
+        assert mailbox.requests == requests

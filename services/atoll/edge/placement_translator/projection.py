@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -66,6 +66,8 @@ class Projection:
         self._states: dict[str, MailboxState] = {}
         #: What the syncer of a mailbox is asked beside the list.
         self.associated: Callable[[str], list[Object] | None] = lambda mailbox: []
+        #: The SyncerConfigs of a mailbox as they were seen last.
+        self.parts: Callable[[str], Collection[Object]] = lambda mailbox: ()
         #: Refused writes of copies, by reason.
         self.refused: Counter[str] = Counter()
         #: Called when nothing is left to do for a mailbox without placements.
@@ -338,8 +340,9 @@ class Projection:
             state.list_at_s, state.is_busy = None, True
             try:
                 client, versions = self._base.cluster(mailbox), self.copies.versions.written(mailbox)
-                queries = self.associated(mailbox)
-                written = await write_list(client, self._listing(mailbox), self._upsync(mailbox), versions, queries)
+                queries, seen = self.associated(mailbox), self._seen(mailbox, state)
+                objects, upsync = self._listing(mailbox), self._upsync(mailbox)
+                written = await write_list(client, objects, upsync, versions, queries, seen)
             except BaseException:
                 state.list_at_s = now_s
                 raise
@@ -351,6 +354,12 @@ class Projection:
         waits = [state.list_at_s - now_s] if state.list_at_s is not None else []
         waits += [failure.at_s + failure.delay_s(ref) - now_s for ref, failure in state.failures.items()]
         return max(min(waits), 0.0) if waits else None
+
+    def _seen(self, mailbox: str, state: MailboxState) -> Collection[Object]:
+        """Return the parts of the list as they were seen last, none while our own last write was not."""
+        parts = self.parts(mailbox)
+        revisions = [int(each["metadata"]["resourceVersion"]) for each in parts]
+        return parts if max(revisions, default=0) >= state.listed else ()
 
     def _upsync(self, mailbox: str) -> set[UpsyncSet]:
         senders = self._topology.senders(mailbox)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from atoll.edge.kinds import SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
@@ -14,7 +15,7 @@ from atoll.machinery.edge.names import TRANSLATOR, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.syncerconfigs import is_part, plan_parts, specs_of
 from atoll.machinery.meta.objects import Object, annotations_of, labels_of, spec_of
-from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 
 
 async def write_list(
@@ -23,12 +24,29 @@ async def write_list(
     upsync: Collection[UpsyncSet],
     versions: str = "",
     associated: Collection[Object] | None = (),
+    seen: Collection[Object] = (),
 ) -> int:
     """Write what differs; return the revision of the last write, 0 without one. Raises ApiError, ClientError.
 
-    `associated` is what is asked of associated objects, None to leave what there is.
+    `associated` is what is asked of associated objects, None to leave what there is. `seen` are the SyncerConfigs as
+    they were seen last, so that they are read only if a write says that they are others by now.
     """
-    existing = {each["metadata"]["name"]: each for each in (await client.list(SYNCER_CONFIGS))["items"]}
+    if seen:
+        with suppress(AlreadyExists, Conflict, NotFound):
+            return await _write(client, seen, objects, upsync, (versions, associated))
+    found = (await client.list(SYNCER_CONFIGS))["items"]
+    return await _write(client, found, objects, upsync, (versions, associated))
+
+
+async def _write(
+    client: Client,
+    found: Collection[Object],
+    objects: Mapping[ObjectRef, str],
+    upsync: Collection[UpsyncSet],
+    beside: tuple[str, Collection[Object] | None],
+) -> int:
+    existing = {each["metadata"]["name"]: each for each in found}
+    versions, associated = beside
     if associated is None:
         parts = [each for each in existing.values() if is_part(each)]
         associated = [row for part in parts for row in spec_of(part).get("associated") or ()]

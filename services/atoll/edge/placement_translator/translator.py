@@ -71,10 +71,13 @@ class PlacementTranslator:
         #: Who is told what is learned of placed objects.
         self.observer = Observer()
         self._projection.associated = self._associated
+        self._projection.parts = lambda mailbox: self._configs.get(mailbox, {}).values()
         self._working = self._contents, self._projection, self._reported, self._statuses
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
         self._is_follow_due = False
+        #: SyncerConfigs by cluster and name.
+        self._configs: dict[str, dict[str, Object]] = {}
         #: Clusters whose list nobody has written yet.
         self._unwritten: set[str] = set()
 
@@ -189,7 +192,12 @@ class PlacementTranslator:
         self._statuses.look(cluster, [name])
 
     def _config_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
-        if (new or old or {})["metadata"]["name"] == THE_ONE:
+        name = (new or old or {})["metadata"]["name"]
+        if new is not None:
+            self._configs.setdefault(cluster, {})[name] = new
+        elif self._configs.get(cluster, {}).pop(name, None) is not None and not self._configs[cluster]:
+            del self._configs[cluster]
+        if name == THE_ONE:
             self._unwritten.discard(cluster)
             if new is not None and not number_of(new):
                 self._unwritten.add(cluster)
