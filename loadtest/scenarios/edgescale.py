@@ -27,6 +27,7 @@ from loadtest.edge_load import NAME, SETTLE_S, Sizes, has_data, with_edges
 from loadtest.edge_site import INVENTORY, WORKLOAD, EdgeServer, Mailbox, arrivals, config_maps_of, make_mailboxes, place
 from loadtest.edge_syncer import NAMESPACE, CountingRelay
 from loadtest.report import Row
+from loadtest.server import Cost
 
 
 async def run(bench: Bench) -> list[Row]:
@@ -91,20 +92,25 @@ async def _filled(bench: Bench, server: EdgeServer, workload: Client, sizes: Siz
     async with arrivals(workload, PLACEMENTS) as seen:
         full = seen.expect(NAME, lambda obj: _is_full(obj, sizes.edges, sizes.objects))
         began = time.perf_counter()
-        await place(workload, NAME, config_maps_of(NAME))
-        async with asyncio.timeout(PATIENCE_S):
-            filled_s = await full - began
+        with Cost(server) as filling:
+            await place(workload, NAME, config_maps_of(NAME))
+            async with asyncio.timeout(PATIENCE_S):
+                filled_s = await full - began
         more = seen.expect(NAME, lambda obj: _is_full(obj, sizes.edges, sizes.objects + 1))
         began = time.perf_counter()
-        await workload.create(CONFIG_MAPS, _object(sizes.objects))
-        async with asyncio.timeout(PATIENCE_S):
-            spread_s = await more - began
+        with Cost(server) as spreading:
+            await workload.create(CONFIG_MAPS, _object(sizes.objects))
+            async with asyncio.timeout(PATIENCE_S):
+                spread_s = await more - began
     after = processes.memory([controllers])
-    note = f"create by the same client {plain:,.0f} /s; {before.resident / 1e6:.0f} MB before"
-    a_copy = f"{(after.private - before.private) / sizes.copies:.0f} bytes a copy"
+    note = f"create by the same client {plain:,.0f} /s; CPU us a copy: {filling.note(sizes.copies)}"
+    a_copy = (
+        f"{before.resident / 1e6:.0f} MB before; {(after.private - before.private) / sizes.copies:.0f} bytes a copy"
+    )
+    spent = f"CPU us a mailbox: {spreading.note(sizes.edges)}"
     return [
         Row(f"first fill of {sizes.copies:,} copies", sizes.copies / filled_s, "/s", plain / 2, True, note),
-        Row(f"one object to {sizes.edges:,} mailboxes", spread_s, "s", 3),
+        Row(f"one object to {sizes.edges:,} mailboxes", spread_s, "s", 3, note=spent),
         Row(f"controllers with {sizes.copies:,} copies", after.resident / 1e6, "MB", 250, note=a_copy),
     ]
 
