@@ -108,6 +108,46 @@ async def test_what_is_wanted_and_gone_stays_listed_until_it_is_made_again(store
     assert state.is_done
 
 
+class TwoKinds(EmptyMailbox):
+    """A mailbox that serves ConfigMaps and Secrets: which kinds were listed, and what was on disk before each write."""
+
+    def __init__(self, store: EdgeStore) -> None:
+        super().__init__()
+        self.listed, self.expected, self._store = list[str](), list[set[tuple[str, str]] | None](), store
+
+    async def discover(self, path: str) -> Object:
+        rows = [{"resource": name, "scope": "Namespaced", "verbs": ["list"]} for name in ("configmaps", "secrets")]
+        versions = [{"version": "v1", "resources": rows}]
+        return {"items": [{"metadata": {}, "versions": versions}] if path == "/api" else []}
+
+    async def pages(self, resource: Resource, **options: str) -> AsyncIterator[Object]:
+        self.listed.append(resource.plural)
+        yield {"items": []}
+
+    async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
+        self.expected.append(CopyRecords(self._store).kinds("m"))
+        return {**obj, "metadata": {**obj["metadata"], "uid": "u", "resourceVersion": "7"}}
+
+
+async def test_a_mailbox_is_read_again_only_for_kinds_that_it_may_have_copies_of(store: EdgeStore) -> None:
+    topology, mailbox = Topology(), TwoKinds(store)
+    topology.has_read = lambda cluster: True
+    for name, answer in (("senders", {"w": {"p"}}), ("is_mailbox", True), ("is_ending", False), ("placements", [])):
+        setattr(topology, name, lambda *_, answer=answer: answer)
+    for listed in (["configmaps", "secrets"], ["configmaps"]):
+        mailbox.listed.clear()
+        # As after a start: only the store is the same.
+        parts = topology, cast(Any, Sources()), CopyRecords(store)
+        projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
+        projection.due("m").is_unread = True
+        await projection.reconcile("m")
+        assert mailbox.listed == listed
+    assert mailbox.expected
+    for kinds in mailbox.expected:
+        assert kinds is not None
+        assert WANTED.kind in kinds, "a crash after the write leaves a copy that a start has to find"
+
+
 class Lists:
     """The SyncerConfigs of a mailbox: the requests about them, and refusals of those with an old revision."""
 

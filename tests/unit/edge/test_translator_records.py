@@ -49,9 +49,23 @@ async def test_a_mailbox_is_forgotten_with_all_its_copies(store: EdgeStore) -> N
     records.put_swept("m")
     await records.flush()
     assert records.is_swept("m")
+    assert records.kinds("m") == {A.kind}
     records.forget("m")
     await records.flush()
-    assert (records.of("m"), records.is_swept("m")) == ({}, False)
+    assert (records.of("m"), records.is_swept("m"), records.kinds("m")) == ({}, False, None)
+
+
+async def test_kinds_of_a_mailbox_only_become_more_and_are_on_disk_before_the_write(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    await records.expect("m", {A.kind})
+    assert records.kinds("m") is None, "it was never read whole: it may have copies of any kind"
+    records.put_swept("m")
+    await records.expect("m", {A.kind})
+    await CopyRecords(store).expect("m", {("apps", "deployments")})
+    assert CopyRecords(store).kinds("m") == {A.kind, ("apps", "deployments")}
+    again = CopyRecords(store)
+    again.put_swept("m")
+    assert again.kinds("m") == {A.kind, ("apps", "deployments")}
 
 
 def test_a_list_moves_with_objects_and_versions_and_not_with_revisions(store: EdgeStore) -> None:

@@ -19,7 +19,7 @@ import structlog
 
 from atoll.edge.export_view import UNREAD
 from atoll.edge.placement_translator.composition import defined_group, is_misfit
-from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item
+from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copies import Copies
 from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
@@ -230,6 +230,7 @@ class Projection:
         return [each for each in stages if each]
 
     async def _put(self, mailbox: str, state: MailboxState, refs: dict[ObjectRef, bool]) -> None:
+        await self._records.expect(mailbox, {NAMESPACES, *(ref.kind for ref in refs)})
         needed = {ref.namespace for ref in refs if ref.namespace and self.copies.wanted_one(mailbox, ref)}
         for name in sorted(needed - state.namespaces):
             await self._attempt(
@@ -295,9 +296,9 @@ class Projection:
 
     async def _read(self, mailbox: str, state: MailboxState) -> None:
         """Compare all copies in a mailbox with what is sent; what has a record and is not there has none any more."""
-        client, gone = self._base.cluster(mailbox), self._records.of(mailbox)
+        gone, kinds = self._records.of(mailbox), self._records.kinds(mailbox)
         state.namespaces.clear()
-        async for ref, live in self._inventory(client):
+        async for ref, live in self._inventory(self._base.cluster(mailbox), kinds):
             gone.pop(ref, None)
             if self._records.get(mailbox, ref) is None:
                 # It is listed also if what is sent now is refused, and withdrawn in its order.
@@ -311,10 +312,14 @@ class Projection:
             self._records.put(mailbox, ref, kept)
         self._records.put_swept(mailbox)
 
-    async def _inventory(self, client: Client) -> AsyncIterator[tuple[ObjectRef, Object]]:
+    async def _inventory(
+        self, client: Client, kinds: Collection[Kind] | None
+    ) -> AsyncIterator[tuple[ObjectRef, Object]]:
+        """Yield the copies in a mailbox, of these kinds or, with None, of all."""
         selector = f"{PROJECTED}={PROJECTED_VALUE}"
         for (group, plural), kind in (await served_kinds(client)).items():
-            if not goes_to_mailbox(group, plural) or "list" not in kind.verbs:
+            is_asked = kinds is None or (group, plural) in kinds
+            if not is_asked or not goes_to_mailbox(group, plural) or "list" not in kind.verbs:
                 continue
             async for page in client.pages(kind.resource, labelSelector=selector, limit=str(PAGE)):
                 for live in page["items"]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
+from atoll.edge.placement_translator.content import Kind
 from atoll.edge.store import APPLIED, EdgeStore
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 
-_COPY, _REPORTED, _SWEPT, _CHANGE, _RENDERED = b"c", b"r", b"s", b"d", b"g"
+_COPY, _REPORTED, _SWEPT, _CHANGE, _RENDERED, _KINDS = b"c", b"r", b"s", b"d", b"g", b"k"
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -51,6 +52,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 _decode = msgspec.msgpack.Decoder(_Row).decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode_renderings = msgspec.msgpack.Decoder(dict[str, bytes]).decode
+_decode_kinds = msgspec.msgpack.Decoder(set[Kind]).decode
 
 
 class CopyRecords:
@@ -132,13 +134,28 @@ class CopyRecords:
 
     def put_swept(self, mailbox: str) -> None:
         """Take down that all copies in a mailbox have a record."""
+        kinds = {ref.kind for ref in self.of(mailbox)}.union(self.kinds(mailbox) or ())
         self._unwritten[_prefix(_SWEPT, mailbox)] = b"1"
+        self._unwritten[_prefix(_KINDS, mailbox)] = _encode(sorted(kinds))
+
+    def kinds(self, mailbox: str) -> set[Kind] | None:
+        """Return the kinds of which a mailbox may have copies; None if it may have some of any kind."""
+        value = self._read(_prefix(_KINDS, mailbox))
+        return None if value is None else _decode_kinds(value)
+
+    async def expect(self, mailbox: str, kinds: Collection[Kind]) -> None:
+        """Take down, on disk, that copies of kinds are about to be written. Raises the errors of the store."""
+        before = self.kinds(mailbox)
+        if before is not None and not before.issuperset(kinds):
+            self._unwritten[_prefix(_KINDS, mailbox)] = _encode(sorted(before.union(kinds)))
+            await self.flush()
 
     def forget(self, mailbox: str) -> None:
         """Remove everything about a mailbox that is gone."""
         for ref in self.of(mailbox):
             self.put(mailbox, ref, None)
-        self._unwritten[_prefix(_SWEPT, mailbox)] = None
+        for part in (_SWEPT, _KINDS):
+            self._unwritten[_prefix(part, mailbox)] = None
 
     async def flush(self) -> None:
         """Write what was put. Raises the errors of the store."""
