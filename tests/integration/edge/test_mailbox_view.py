@@ -340,6 +340,9 @@ def test_a_token_of_a_syncer_reaches_its_own_mailbox_only(world: MailboxWorld, r
 
 
 def test_a_revoked_account_is_nobody_and_its_watches_end(world: MailboxWorld) -> None:
+    world.admin.post(MAPS, configmap("revoked"))
+    world.carry(namespaced("", "configmaps", "default", "revoked"))
+
     def ended_by(revoke: str) -> int:
         with view(world.admin, world.cluster, world.new_token()).watch(f"{ITEMS}?watch=1") as events:
             events.next()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
 from atoll.machinery.kinds.core.secrets import SECRETS
 from atoll.machinery.kinds.kind import Kind
@@ -16,7 +17,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.storage.contract import Change, Delete, Operation, Put, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.virtualworkspaces.edge.carried import CarriedReader, Mailbox
+from atoll.virtualworkspaces.edge.carried import Carried, CarriedReader, Mailbox
 from atoll.virtualworkspaces.edge.downsync_item import item_kind
 from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
 from harness.data.stores import HandClock, store_options
@@ -56,17 +57,19 @@ class World:
         value, hole = encode({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content})
         await self.store.submit([Put(key, value, hole, before)])
 
-    async def list_names(self, config: str, *names: str) -> None:
+    async def list_names(self, config: str, *names: str, **status: str) -> None:
         """Have a SyncerConfig list ConfigMaps and Secrets of these names; none takes it away."""
         places = [{"namespace": "default", "names": list(names)}]
         kinds = [{"group": "", "resource": each, "apiVersion": "v1"} for each in ("configmaps", "secrets")]
         spec = {"namespacedObjects": [{**each, "objectsByNamespace": places} for each in kinds]}
-        await self.write(CONFIGS[0], "", config, {"spec": spec} if names else None)
+        await self.write(CONFIGS[0], "", config, {"spec": spec, "status": status} if names else None)
 
     async def step(self) -> None:
         draw = self.random
         if draw.random() < 0.3:
-            await self.list_names(draw.choice(("the-one", "other")), *draw.sample(NAMES, draw.randrange(4)))
+            names, reported = draw.sample(NAMES, draw.randrange(4)), draw.randrange(2)
+            for number in range(1 + reported):
+                await self.list_names(draw.choice(("the-one", "other")), *names, applied=str(number))
             return
         kind, name = draw.choice((CONFIGMAPS, SECRETS)), draw.choice(NAMES)
         await self.write(kind, "default", name, None if draw.random() < 0.3 else {"data": {"n": str(draw.random())}})
@@ -162,6 +165,32 @@ async def test_what_a_list_shows_comes_before_it_and_has_the_revision_before(sto
     at = items[-1]["metadata"]["resourceVersion"]
     assert [each["metadata"]["name"].rpartition(":")[2] for each in items] == ["a", "b", "the-one"]
     assert [int(at) - int(each["metadata"]["resourceVersion"]) for each in items] == [1, 1, 0]
+    cursor.close()
+
+
+async def test_a_report_of_the_syncer_reads_none_of_the_objects(
+    store: LmdbStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, read = World(store), list[str]()
+    await world.write(CONFIGMAPS, "default", "a", {"data": {}})
+    await world.list_names("the-one", "a")
+    revision, _ = world.listed()
+    cursor = world.rows.cursor(ITEMS, revision)
+    original = Carried.lists
+
+    def lists(carried: Carried, ref: ObjectRef, value: bytes | None) -> bool:
+        read.append(ref.name)
+        return original(carried, ref, value)
+
+    monkeypatch.setattr(Carried, "lists", lists)
+    for applied in ("1", "2"):
+        await world.list_names("the-one", "a", applied=applied)
+        (change,) = cursor.read(500)
+        assert decode(change.after)["object"]["status"] == {"applied": applied}
+    assert read == []
+    await world.list_names("the-one", "a", "b", applied="2")
+    assert len(cursor.read(500)) == 1
+    assert read, "another list is compared with what there is"
     cursor.close()
 
 

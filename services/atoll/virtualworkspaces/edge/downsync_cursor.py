@@ -88,6 +88,10 @@ class DownsyncCursor(FeedCursor):
         old, before = self._before(source, change), self._followed
         self._kept, self._mailbox = None, self._now()
         after, of_config = self._scopes(self._carried), source < len(CONFIGS)
+        if of_config and before == after and old.set == self._carried.set:
+            # As with each report of the syncer: its status alone is another.
+            yield self._item(change, change.operation, change.revision)
+            return
         self._follow_rows({*before, *after})
         for scope in sorted({*before, *after}, key=lambda each: each.type):
             yield from self._difference(scope, old if scope in before else None, change)
