@@ -29,8 +29,6 @@ _SLICE_BYTES = 16 * 1024
 #: Written at a time: a TLS connection keeps the memory of the longest write for as long as it lives, which two
 #: records fill. The loop sends what is written in a turn as one.
 PIECE_BYTES = 32 * 1024
-#: What is longer is written as it is: its time is copying, and the transport pauses on the way.
-_LONG_BYTES = 256 * 1024
 #: A deadline that never passes.
 NEVER = math.inf
 #: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a time.
@@ -144,15 +142,9 @@ class Connection(asyncio.Protocol):
 
     def send_parts(self, *parts: bytes) -> None:
         """Write parts of which one is too long to copy."""
-        if self.lost:
-            return
-        size = sum(map(len, parts))
-        self._written_bytes += size
-        if size > _LONG_BYTES:
+        if not self.lost:
+            self._written_bytes += sum(map(len, parts))
             self._transport.writelines(parts)
-            return
-        for part in parts:
-            self._send_pieces(part)
 
     def _send_pieces(self, data: bytes) -> None:
         view = memoryview(data)
