@@ -98,9 +98,11 @@ class CertsSite:
 
     def _process(self, directory: Path, name: str, port: int) -> ServingProcess:
         flags = ["--config", str(self.layout.root / name / "settings.yaml"), "--secure-port", str(port)]
-        flags += ["--root-directory", str(directory / "stores" / name)]
-        if COMMANDS[name] != "event-gateway":
-            flags += ["--allow-any-filesystem", "true"]
+        store = str(directory / "stores" / name)
+        if COMMANDS[name] == "event-gateway":
+            flags += ["--directory", store]
+        else:
+            flags += ["--root-directory", store, "--allow-any-filesystem", "true"]
         site: Any = self
         return ServingProcess(site, ProcessSpec(name, (COMMANDS[name], *flags), f"https://127.0.0.1:{port}"))
 
