@@ -1,0 +1,118 @@
+"""The fence of a writer of changes: the first message of its sessions, until a message was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.connection import Unavailable
+from atoll.machinery.stream.definitions import AS_DEFINED
+from atoll.machinery.stream.event_keys import EventKeys
+from atoll.machinery.stream.events import Operation, Phase
+from atoll.machinery.stream.publisher.changes import ChangesWriter
+from atoll.machinery.stream.publisher.log_events import control
+from atoll.machinery.stream.publisher.publish_window import WindowLimits
+from atoll.machinery.stream.publisher.resume import StreamTip
+from atoll.machinery.stream.publisher.state import StateWriter
+from atoll.machinery.stream.publisher.stream_writer import LogFeed, StreamWriter
+from atoll.machinery.stream.subjects import CHANGES, STATE
+from harness.data.event_keys import KEY
+from harness.models.shard_log import CONFIGMAPS, LOGICAL_CLUSTERS, ShardLog
+
+FENCED = "FENCE"
+OBJECT = ObjectKey(CONFIGMAPS, "c1", "default", "m")
+CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
+
+
+class Line:
+    """A connection that is lost once some messages were sent; of these it acknowledges the first few."""
+
+    def __init__(self, acknowledged: int, end: int) -> None:
+        self.sent: list[str] = []
+        self._acknowledged, self._end = acknowledged, end
+
+    async def subscribe(self, _: str, answer: Callable[[Any], Awaitable[None]]) -> None:
+        self._answer = answer
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            head = frame.decode()
+            self.sent.append(head.partition("Atoll-Operation: ")[2].split("\r\n")[0])
+            if len(self.sent) <= self._acknowledged:
+                answer = b'{"stream":"s","seq":%d}' % (self._end + len(self.sent))
+                await self._answer(SimpleNamespace(data=answer))
+        if len(self.sent) > 1:
+            raise Unavailable("lost")
+
+    async def unsubscribe(self, _: object) -> None:
+        return
+
+    def inbox(self) -> str:
+        return "inbox"
+
+    def on_lost(self, _: object) -> None:
+        return
+
+    forget = on_lost
+
+
+def put(log: ShardLog, key: ObjectKey = OBJECT) -> int:
+    return log.put(key).revision
+
+
+def writing(kind: type[StreamWriter], log: ShardLog) -> StreamWriter:
+    return kind(LogFeed(log, KcpStreamPolicy(), EventKeys((KEY,)), WindowLimits(), AS_DEFINED))
+
+
+async def session(writer: StreamWriter, tip: StreamTip, acknowledged: int) -> list[str]:
+    """The operations that a writer sends on one connection until it is lost, behind the end of a stream."""
+    line = Line(acknowledged, tip.last_sequence)
+    connection, plan = cast(Any, line), writer._plan(tip)
+    window = await writer._open(connection, tip, plan)
+    try:
+        async with asyncio.timeout(60):
+            await writer._follow(plan, window, connection)
+    except Unavailable:
+        pass
+    finally:
+        await writer._close(window)
+    return line.sent
+
+
+@pytest.fixture
+def log() -> ShardLog:
+    log = ShardLog()
+    put(log)
+    put(log, CLUSTER)
+    return log
+
+
+async def test_a_fence_is_sent_again_until_a_message_was_acknowledged(log: ShardLog) -> None:
+    writer = writing(ChangesWriter, log)
+    tip = StreamTip("created", 7, control(CHANGES, Operation.RESYNC, log.identity, put(log)), 7)
+    put(log)
+    assert await session(writer, tip, acknowledged=0) == [FENCED, "MODIFIED"]
+    assert await session(writer, tip, acknowledged=1) == [FENCED, "MODIFIED"]
+    put(log)
+    assert await session(writer, tip, acknowledged=0) == ["MODIFIED", "MODIFIED"]
+
+
+async def test_a_resync_is_a_fence(log: ShardLog) -> None:
+    another = control(CHANGES, Operation.RESYNC, log.reopened(lineage="b2", epoch=-1).identity, put(log))
+    sent = await session(writing(ChangesWriter, log), StreamTip("created", 7, another, 7), acknowledged=1)
+    assert sent[0] == "RESYNC"
+    assert FENCED not in sent
+
+
+async def test_the_state_keeps_the_end_of_its_filling(log: ShardLog) -> None:
+    end = control(STATE, Operation.RESYNC, log.identity, put(log, CLUSTER), Phase.END)
+    put(log, CLUSTER)
+    put(log, CLUSTER)
+    sent = await session(writing(StateWriter, log), StreamTip("created", 7, end, 7), acknowledged=0)
+    assert sent == ["MODIFIED", "MODIFIED"]
