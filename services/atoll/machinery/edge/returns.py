@@ -41,15 +41,13 @@ def is_older(revision: str, held: str) -> bool:
 def status_return(ref: ObjectRef, live: Object, held: Object | None, edge_uid: str) -> PutStatus | None:
     """Return the write that brings the status of an object to the mailbox, None if there is none to make.
 
-    `held` is the mailbox object, None if it is gone; definitions keep their own status. Whether the mailbox has a newer
-    one, `is_behind` says.
+    `held` is the mailbox object, None if it is gone; definitions keep their own status. What the mailbox has of itself,
+    as the phase of a new claim, is no report: the first one is written also if it says the same. Whether the mailbox
+    has a newer one, `is_behind` says.
     """
-    if (
-        held is None
-        or not returns_status(*ref.kind)
-        or "status" not in live
-        or same(live["status"], held.get("status"))
-    ):
+    if held is None or not returns_status(*ref.kind) or "status" not in live:
+        return None
+    if same(live["status"], held.get("status")) and EDGE_REVISION in annotations_of(held):
         return None
     return PutStatus(ref, held["metadata"]["resourceVersion"], live["status"], edge_revision(edge_uid, live))
 

@@ -27,9 +27,18 @@ def test_status_comes_back_when_it_differs_for_the_revision_that_was_read() -> N
     write = status_return(DEPLOYMENT, live, held, "edge")
     assert write is not None
     assert (write.resource_version, write.status, write.edge_revision) == ("3", {"ready": 1}, "edge/12")
-    assert status_return(DEPLOYMENT, live, obj(DEPLOYMENT, "4", status={"ready": 1}), "edge") is None
+    reported = {"annotations": {EDGE_REVISION: "edge/11"}}
+    same = obj(DEPLOYMENT, "4", status={"ready": 1}, metadata=reported)
+    assert status_return(DEPLOYMENT, live, same, "edge") is None
     assert status_return(DEPLOYMENT, obj(DEPLOYMENT), held, "edge") is None
     assert status_return(DEPLOYMENT, live, None, "edge") is None
+
+
+def test_the_first_report_is_written_also_if_the_mailbox_says_the_same_of_itself() -> None:
+    live, held = obj(DEPLOYMENT, "12", status={"phase": "Pending"}), obj(DEPLOYMENT, "3", status={"phase": "Pending"})
+    write = status_return(DEPLOYMENT, live, held, "edge")
+    assert write is not None
+    assert (write.status, write.edge_revision) == ({"phase": "Pending"}, "edge/12")
 
 
 def test_status_never_becomes_older_and_another_edge_cluster_begins_anew() -> None:
