@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from atoll.edge.export_view import ExportView
 from atoll.edge.placement_translator.content import Content, Item
+from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.placement_status import DestinationState, Projected, edge_errors, status_with
+from atoll.edge.placement_translator.statuses import BURST_S, Statuses
+from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.slices import label_of
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
 
@@ -115,3 +120,22 @@ def test_an_error_of_an_edge_concerns_its_object_or_without_a_name_all_of_its_ki
         ({"group": "", "namespace": "", "name": ""}, ()),
     ):
         assert edge_errors([{**row, **changed}], partial(content.sends, placement="p")) == texts, changed
+
+
+@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (1000, 0.5)])
+def test_a_status_of_many_destinations_waits_longer_for_more_changes(
+    count: int, delay_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = Topology()
+    topology.set_placement("work", "p", {"metadata": {"name": "p", "uid": "u", "generation": 1}, "spec": {}})
+    rows = [
+        {"cluster": "inv", "locationName": f"l{n}", "syncTargetName": f"t{n}", "syncTargetUID": f"u{n}"}
+        for n in range(count)
+    ]
+    owner = {"kind": "EdgePlacement", "name": "p", "uid": "u"}
+    slice_ = {"name": "p", "labels": {"x": label_of("p")}, "ownerReferences": [owner]}
+    topology.set_slice("work", None, {"metadata": slice_, "destinations": rows})
+    statuses, found = Statuses(cast(ExportView, None), topology, cast(Contents, None)), list[float]()
+    monkeypatch.setattr(statuses.queue, "add", lambda key, *, delay_s: found.append(delay_s))
+    statuses.look("work", ["p"])
+    assert found == [delay_s]

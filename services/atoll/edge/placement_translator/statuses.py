@@ -36,8 +36,8 @@ from atoll.machinery.edge.where import Destination, Key
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
-#: How long a status waits for more changes.
-BURST_S = 0.2
+#: How long a status waits for more changes, and for each destination, of which all are looked at.
+BURST_S, DESTINATION_S = 0.2, 0.0005
 #: How long after a start a status waits for mailboxes to be read.
 READ_S = 30.0
 COMPONENT = "placement-translator"
@@ -64,7 +64,8 @@ class Statuses:
     def look(self, cluster: str, placements: Iterable[str]) -> None:
         """Something of placements changed."""
         for each in placements:
-            self.queue.add((cluster, each), delay_s=BURST_S)
+            delay_s = max(BURST_S, DESTINATION_S * len(self._topology.destinations(cluster, each)))
+            self.queue.add((cluster, each), delay_s=delay_s)
 
     def look_at_mailbox(self, mailbox: str) -> None:
         """Something of a mailbox changed."""
