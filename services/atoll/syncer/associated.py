@@ -26,12 +26,14 @@ from atoll.machinery.edge.associated_states import (
     state_key,
     subject_of,
 )
+from atoll.machinery.edge.categories import comes_up
 from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import VERSION, ObjectRef
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.process.backoff import Backoff
+from atoll.syncer.associated_copies import AssociatedCopies
 from atoll.syncer.associated_index import AssociatedIndex
 from atoll.syncer.associated_kind import AssociatedKind, Needs
 from atoll.syncer.edge import Edge
@@ -52,7 +54,7 @@ class Associated:
         self._client, self._mailbox, self._edge, self._is_writer = client, mailbox, edge, is_writer
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.writes = 0
-        self._index = AssociatedIndex()
+        self._index, self.copies = AssociatedIndex(), AssociatedCopies()
         self._kinds: dict[tuple[str, str], AssociatedKind] = {}
         self._lacking: dict[tuple[str, str], Failure] = {}
         #: States that are in the mailbox, by what they are about; None until they were read.
@@ -74,7 +76,10 @@ class Associated:
 
     def all(self) -> None:
         """Look at everything: the rules are others, or a kind was read."""
-        for ref in {*self._edge.refs(), *(self._held or ())}:
+        queries = [each for each in self._mailbox.carried.associated if any(rule.copies for rule in each.rules)]
+        copying = {ref for ref in self._mailbox.refs() if any(each.covers(*ref.kind) for each in queries)}
+        self.copies.expect(copying)
+        for ref in {*self._edge.refs(), *copying, *(self._held or ())}:
             self.changed(ref)
         # States from before are read, and those of nothing go.
         self.queue.add(_EVERY)
@@ -146,10 +151,13 @@ class Associated:
             return None
         if not rules or live is None:
             # While parts of the lists change, it may still be wanted.
+            if self._mailbox.carried.number:
+                self.copies.put(ref, frozenset())
             return await self._delete(ref) if self._mailbox.carried.number and ref in held else None
         kinds = {kind for rule in rules for kind in (*rule.owners, rule.kind)}
         if not all(map(self._is_listed, kinds)):
             return None
+        self.copies.put(ref, frozenset(self._copied(ref, live, rules)))
         state, due_s = self._state(ref, live, rules)
         if ref in held and content_of(held[ref]) == content_of(state):
             return due_s
@@ -168,6 +176,13 @@ class Associated:
             for each in queries:
                 if copy is not None and each.concerns(ref, copy):
                     yield from each.rules
+
+    def _copied(self, ref: ObjectRef, live: Object, rules: Iterable[Rule]) -> Iterator[ObjectRef]:
+        """Yield what comes up whole for a placed object: of each rule the first ones, by name."""
+        for rule in rules:
+            if rule.copies and comes_up(*rule.kind):
+                found = {each.ref for each in self._index.members(ref, live, rule)}
+                yield from sorted(each for each in found if not self._mailbox.carried.lists(each))[: rule.max_objects]
 
     def _state(self, ref: ObjectRef, live: Object, rules: Iterable[Rule]) -> tuple[Object, float | None]:
         """Return the state of a placed object, and in how many seconds something more counts as broken."""

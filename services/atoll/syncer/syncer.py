@@ -110,6 +110,8 @@ class Syncer:
         self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)
         bounds = options.upsync_bounds
         self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report, bounds)
+        self.upsync.copies = copies = self.associated.copies
+        copies.changed, copies.completed = self.upsync.changed, self._upsync_all
         report = Report(self._center, self.mailbox, self, uid)
         self.downsync.waits, self.downsync.arrived = self.soundness.waits, self.soundness.arrived
         self.returns.looked = self.soundness.look

@@ -11,19 +11,23 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.categories import comes_up
 from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
-from atoll.machinery.edge.names import UPSYNCED, ObjectRef
-from atoll.machinery.edge.placements import ANY
+from atoll.machinery.edge.names import ASSOCIATED_WITH, UPSYNCED, ObjectRef, mark
+from atoll.machinery.edge.placements import ANY, UpsyncSet
+from atoll.machinery.edge.syncset import SyncSet
 from atoll.machinery.edge.system_objects import is_system_object
 from atoll.machinery.edge.upsync import BOUNDS, Bounds, DeleteCopy, PutCopy, plan_upsync, upsync_copy
 from atoll.machinery.meta.objects import Object, annotations_of, encode_json
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from atoll.machinery.process.backoff import Backoff
+from atoll.syncer.associated_copies import AssociatedCopies
 from atoll.syncer.edge import NAMESPACE_KIND, Edge
 from atoll.syncer.kinds import Kinds
 from atoll.syncer.mailbox import Mailbox
@@ -54,6 +58,8 @@ class Upsync:
         #: The copies as the mailbox answered them.
         self._held: dict[ObjectRef, bytes] = {}
         self._room = Room(bounds)
+        #: Associated objects that come up beside what sets ask for.
+        self.copies = AssociatedCopies()
 
     def all(self) -> None:
         """Look at everything, first at what is up."""
@@ -67,16 +73,37 @@ class Upsync:
         if (
             ref in self._state.copies
             or ref in self.failures
-            or (comes_up(*ref.kind) and self._mailbox.carried.comes_up(ref))
+            or (comes_up(*ref.kind) and self._carried(ref).comes_up(ref))
         ):
             self.queue.add(ref)
 
+    def _carried(self, ref: ObjectRef) -> SyncSet:
+        """Return what is carried, with an associated object that comes up."""
+        carried = self._mailbox.carried
+        if self.copies.placed(ref) is None or carried.comes_up(ref):
+            return carried
+        one = UpsyncSet(ref.group, (ref.resource,), (ref.namespace,), (ref.name,))
+        return replace(carried, upsync=(*carried.upsync, one))
+
+    def _marked(self, ref: ObjectRef, live: Object | None) -> Object | None:
+        """Return an object of the edge with the mark of the placed one for which it comes up, and of no other."""
+        placed = self.copies.placed(ref)
+        of = self._mailbox.get(placed) if placed is not None else None
+        annotations = annotations_of(live) if live is not None else {}
+        if live is None or (of is None and ASSOCIATED_WITH not in annotations):
+            return live
+        kept = {key: value for key, value in annotations.items() if key != ASSOCIATED_WITH}
+        marks = {ASSOCIATED_WITH: mark(of, placed)} if of is not None and placed is not None else {}
+        return {**live, "metadata": {**live["metadata"], "annotations": {**kept, **marks}}}
+
     async def reconcile(self, ref: ObjectRef) -> Requeue:
         """Bring one copy to what the edge has."""
-        carried, live = self._mailbox.carried, self._edge.get(ref)
+        carried, live = self._carried(ref), self._marked(ref, self._edge.get(ref))
         if not (self._is_writer() and self._mailbox.is_complete):
             return None
         if carried.comes_up(ref) and not self._edge.is_read(ref.kind):
+            return None
+        if any(each.copies(*ref.kind) for each in carried.associated) and not self._is_decided(ref, live):
             return None
         is_wanted = live is not None and carried.comes_up(ref) and not is_system_object(ref, live)
         version = live["apiVersion"].rpartition("/")[2] if live is not None else ""
@@ -99,14 +126,20 @@ class Upsync:
                 raise
             return self._failed(ref, refused("upsync", error))
 
+    def _is_decided(self, ref: ObjectRef, live: Object | None) -> bool:
+        """Whether it is known that an associated object comes up, or that it does not."""
+        if not self._edge.is_read(ref.kind):
+            return False
+        return live is None or self.copies.placed(ref) is not None or self.copies.is_complete
+
     async def _bring(self, ref: ObjectRef, resource: Resource, live: Object | None) -> Requeue:
         held = await self._read(ref, resource)
-        carried = self._mailbox.carried
+        carried = self._carried(ref)
         at_edge, in_mailbox = ({ref: each} if each is not None else {} for each in (live, held))
         plan = plan_upsync(carried, at_edge, in_mailbox, self._edge.uid)
         if plan.behind:
             # Only what the cluster itself answers now may be behind.
-            live = await self._edge.ask(ref)
+            live = self._marked(ref, await self._edge.ask(ref))
             at_edge = {ref: live} if live is not None else {}
             plan = plan_upsync(carried, at_edge, in_mailbox, self._edge.uid, is_current=True)
         if plan.taken:
@@ -218,6 +251,11 @@ async def copies_of(client: Client, resource: Resource) -> dict[ObjectRef, str]:
 async def upsynced_kinds(mailbox: Mailbox, kinds: Kinds) -> dict[tuple[str, str], Resource]:
     """Return what is served at the edge of the kinds that the mailbox asks for."""
     found = {}
+    rules = [rule for each in mailbox.carried.associated for rule in each.rules if rule.copies]
+    for rule in rules:
+        whole = await kinds.find(*rule.kind, await kinds.preferred(rule.group))
+        if whole is not None and "watch" in whole.verbs and comes_up(*rule.kind):
+            found[rule.kind] = whole.resource
     for each in mailbox.carried.upsync:
         version = await kinds.preferred(each.api_group)
         served = await kinds.version(each.api_group, version) if version else {}

@@ -318,6 +318,45 @@ def test_objects_of_the_edge_come_up_where_a_set_asks_for_them(world: MailboxWor
     eventually(lambda: world.admin.send("GET", "/api/v1/namespaces/far").code == 404, "the namespace goes")
 
 
+def test_whole_associated_objects_come_up_for_placed_ones_of_which_a_collector_asks_and_never_go_down(
+    world: MailboxWorld,
+) -> None:
+    rule = {"resource": "secrets", "label": "part-of"}
+    query = {"source": "", "target": [{"resources": ["configmaps"]}], "objects": [rule]}
+    world.admin.post(MAPS, configmap("owner", {"a": "b"}))
+    world.admin.post(CIRCLES, circle("round"))
+    listed = (
+        namespaced("", "configmaps", "default", "owner"),
+        namespaced("shapes.example.com", "circles", "default", "round"),
+    )
+
+    def comes_up(name: str, of: str) -> int:
+        metadata = up("Secret", name)
+        metadata["annotations"] |= {"edge.kubestellar.io/associated-with": of}
+        return world.syncer.send("POST", SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}).code
+
+    world.carry(*listed, {"associated": [query]})
+    assert comes_up("copy", "ConfigMap/default/owner") == 403, "a digest is asked for"
+    world.carry(*listed, {"associated": [{**query, "objects": [{**rule, "copies": True}]}]})
+    for of in ("ConfigMap/default/other", "Circle/default/round", "Unheard/default/owner", "owner", ""):
+        assert comes_up("copy", of) == 403, of
+    assert comes_up("copy", "ConfigMap/default/owner") == 201
+    body = configmap("copied") | {"metadata": up("ConfigMap", "copied")}
+    body["metadata"]["annotations"] |= {"edge.kubestellar.io/associated-with": "ConfigMap/default/owner"}
+    world.syncer.post(MAPS, body, expect=403)
+    secrets = [{"group": "", "resource": "secrets", "apiVersion": "v1"}]
+    scope = {"namespaceScope": {"namespaces": ["default"], "resources": secrets}}
+    world.admin.post(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "placed"}})
+    world.admin.post(CONFIGS, an_object("SyncerConfig", "wide", scope))
+    found = [name for name in world.items() if name.startswith("secrets.")]
+    assert found == ["secrets.:default:placed"], "what came up is not wanted at the edge"
+    world.admin.delete(f"{CONFIGS}/wide")
+    world.carry()
+    world.syncer.patch(f"{SECRETS}/copy", {"data": {"a": "MQ=="}}, expect=403)
+    world.syncer.delete(f"{SECRETS}/copy")
+    world.admin.delete(f"{SECRETS}/placed")
+
+
 def test_an_account_renews_its_own_token_alone(world: MailboxWorld) -> None:
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 900}}
     token = world.syncer.post(f"{ACCOUNT}/token", request).json["status"]["token"]

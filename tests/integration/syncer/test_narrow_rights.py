@@ -81,11 +81,11 @@ async def test_what_narrow_rights_do_not_reach_is_reported_and_the_rest_is_carri
 
                 await until(is_reported, "what it may not write is reported", WAIT_S)
 
-                async def is_there() -> bool:
+                async def is_carried() -> bool:
                     names = [each["metadata"]["name"] for each in (await edge.list(CONFIGMAPS, "default"))["items"]]
                     return "within" in names
 
-                await until(is_there, "what it may write is there", WAIT_S)
+                await until(is_carried, "what it may write is there", WAIT_S)
                 secrets = (await edge.list(Resource("", "v1", "secrets"), "default"))["items"]
                 assert "key" not in [each["metadata"]["name"] for each in secrets]
                 view.place(configmap("within", {"a": "2"}, namespace="default"))

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.associated import query_row
+from atoll.machinery.edge.names import ASSOCIATED_WITH, WHOLE, ObjectRef
 from atoll.machinery.edge.syncset import SyncSet, sync_set
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import NotFound
 from atoll.syncer.state import State
 from atoll.syncer.upsync import Upsync
@@ -34,14 +35,14 @@ class Center:
         self.carried: SyncSet = sync_set([CONFIG])
         self.live: Object | None = copy.deepcopy(LIVE)
         self.stored: Object | None = None
+        self.placed: Object | None = None
         self.upsync: Any = None
 
     def refs(self) -> list[ObjectRef]:
         return [REF] if self.live is not None else []
 
     def get(self, ref: ObjectRef) -> Object | None:
-        assert ref == REF
-        return self.live
+        return self.live if ref == REF else self.placed
 
     def is_read(self, kind: tuple[str, str]) -> bool:
         return kind == REF.kind
@@ -84,3 +85,66 @@ async def test_an_object_that_goes_while_its_copy_is_made_leaves_none() -> None:
     await upsync.reconcile(REF)
     assert center.stored is None
     assert not state.copies
+
+
+PLACED = ObjectRef("", "configmaps", "logs", "book")
+BOOK: Object = {"kind": "ConfigMap", "metadata": {"name": "book", "namespace": "logs"}}
+
+
+def asking_for_copies(center: Center, **rule: object) -> Upsync:
+    """The upsync of a mailbox where a collector asks for ConfigMaps of placed objects, and no set for any."""
+    row = query_row("", {"associated": [{"resource": "configmaps", "label": "of", "copies": True, **rule}]})
+    metadata = {"name": "the-one", "annotations": {WHOLE: "1"}}
+    center.carried = sync_set([{"metadata": metadata, "spec": {"associated": [row]}}])
+    center.placed = BOOK
+    client: Any = Client(center)
+    mailbox: Any = center
+    edge: Any = center
+    center.upsync = Upsync(client, mailbox, edge, State("s", "edge", None), lambda: True)
+    return center.upsync  # type: ignore[no-any-return]
+
+
+async def test_an_object_that_belongs_to_a_placed_one_comes_up_with_its_mark_and_no_other_does() -> None:
+    center = Center()
+    upsync = asking_for_copies(center)
+    assert center.live is not None
+    center.live["metadata"]["annotations"] = {ASSOCIATED_WITH: "ConfigMap/logs/forged"}
+    upsync.changed(REF)
+    assert len(upsync.queue) == 0
+    await upsync.reconcile(REF)
+    assert center.stored is None, "it belongs to nothing"
+    upsync.copies.put(PLACED, frozenset({REF}))
+    upsync.changed(REF)
+    assert len(upsync.queue) == 1
+    await upsync.reconcile(REF)
+    assert center.stored is not None
+    assert annotations_of(center.stored)[ASSOCIATED_WITH] == "ConfigMap/logs/book"
+
+
+async def test_a_copy_stays_until_it_is_known_that_its_object_belongs_to_nothing() -> None:
+    center = Center()
+    upsync = asking_for_copies(center)
+    upsync.copies.put(PLACED, frozenset({REF}))
+    await upsync.reconcile(REF)
+    # Another process starts: the placed object was not looked at.
+    again = asking_for_copies(center)
+    again._state.copies[REF] = "v1"
+    center.live = copy.deepcopy(LIVE)
+    again.copies.expect([PLACED])
+    await again.reconcile(REF)
+    assert center.stored is not None
+    again.copies.put(PLACED, frozenset())
+    await again.reconcile(REF)
+    assert center.stored is None
+
+
+async def test_what_comes_up_for_a_set_alone_brings_no_mark_of_a_placed_object_along() -> None:
+    center = Center()
+    asking_for_copies(center)
+    center.carried = sync_set([CONFIG])
+    assert center.live is not None
+    center.live["metadata"]["annotations"] = {ASSOCIATED_WITH: "ConfigMap/logs/forged", "a": "b"}
+    await center.upsync.reconcile(REF)
+    assert center.stored is not None
+    marks = annotations_of(center.stored)
+    assert (marks["a"], marks.get(ASSOCIATED_WITH)) == ("b", None)

@@ -48,6 +48,8 @@ class Rule(msgspec.Struct, frozen=True):
     field: Path | None = None
     fields: tuple[Field, ...] = ()
     max_objects: int = DEFAULT_MAX_OBJECTS
+    #: The first `max_objects` of a placed object come up whole.
+    copies: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -68,6 +70,10 @@ class AssociatedQuery(msgspec.Struct, frozen=True):
     def covers(self, group: str, resource: str) -> bool:
         """Whether it may be about objects of a kind."""
         return not self.targets or any(each.covers(group, resource) for each in self.targets)
+
+    def copies(self, group: str, resource: str) -> bool:
+        """Whether objects of a kind come up whole."""
+        return any(each.copies and each.kind == (group, resource) for each in self.rules)
 
     def concerns(self, ref: ObjectRef, copy: Object) -> bool:
         """Whether it is about an object, by its copy in the mailbox."""
@@ -95,6 +101,7 @@ def _rule(row: Object, at: str, errors: list[FieldError]) -> Rule:
         _path(row["field"], f"{at}.field", errors) if row.get("field") else None,
         tuple(fields),
         row.get("maxObjects") or DEFAULT_MAX_OBJECTS,
+        bool(row.get("copies")),
     )
 
 

@@ -40,6 +40,8 @@ SYNCED_BY = f"{GROUP}/downsynced-by"
 DOWNSYNCED, ADOPTED = f"{GROUP}/downsynced", f"{GROUP}/adopted"
 #: Annotation of upsynced objects in the mailbox, `Kind/namespace/name`.
 UPSYNCED = f"{GROUP}/upsynced"
+#: Annotation of upsynced objects that belong to a placed one: that one, `Kind/namespace/name`.
+ASSOCIATED_WITH = f"{GROUP}/associated-with"
 #: Annotation of mailbox objects: the uid of the edge cluster and the resourceVersion there of what came up.
 EDGE_REVISION = f"{GROUP}/edge-revision"
 #: Views, `/services/<name>/clusters/<workspace>`: for a syncer, and a workspace as it is for edge clusters.

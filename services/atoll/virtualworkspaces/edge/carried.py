@@ -2,7 +2,7 @@
 
 Rows, cursors and rules of the mailbox view ask here. Values are cached by the revisions of the objects that they derive
 from (bounded in bytes), so that an idle mailbox keeps nothing. Invariant: what does not go to edge clusters, and the
-system's own objects, are never carried, whatever a SyncerConfig lists.
+system's own objects, are never carried, whatever a SyncerConfig lists; and what came up never goes down.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ CONFIGS = (SYNCER_CONFIGS, EDGE_SYNC_CONFIGS)
 MAX_BYTES = 64 << 20
 #: Memory of a set in proportion to the JSON that it is made of.
 _GROWTH = 8
+#: Looking for it is a hundredth of decoding.
+_MARK = UPSYNCED.encode()
 
 
 class _Revision(msgspec.Struct, frozen=True, gc=False):
@@ -55,8 +57,10 @@ class Carried(msgspec.Struct, frozen=True, eq=False):
     size_bytes: int
 
     def lists(self, ref: ObjectRef, value: bytes | None) -> bool:
-        """Whether an object goes down; without its value, whether one of that name may."""
-        return self.set.lists(ref) and goes_to_edge(*ref.kind) and not (value is not None and _is_system(ref, value))
+        """Whether an object goes down; without its value, whether one of that name may. What came up never does."""
+        if not self.set.lists(ref) or not goes_to_edge(*ref.kind):
+            return False
+        return value is None or not (_is_system(ref, value) or (_MARK in value and came_up(ref, value)))
 
 
 class Mailbox:

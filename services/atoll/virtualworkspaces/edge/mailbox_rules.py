@@ -21,7 +21,16 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.edge.associated_states import STATES, state_key, subject_of
 from atoll.machinery.edge.categories import comes_up, goes_to_edge
-from atoll.machinery.edge.names import EDGE_REVISION, GROUP, LEASE_NAME, LEASE_NAMESPACE, SYNCER, UPSYNCED, ObjectRef
+from atoll.machinery.edge.names import (
+    ASSOCIATED_WITH,
+    EDGE_REVISION,
+    GROUP,
+    LEASE_NAME,
+    LEASE_NAMESPACE,
+    SYNCER,
+    UPSYNCED,
+    ObjectRef,
+)
 from atoll.machinery.edge.placements import ANY
 from atoll.machinery.edge.projection import is_projected
 from atoll.machinery.edge.system_objects import is_system_object
@@ -151,9 +160,23 @@ class MailboxRules(msgspec.Struct, frozen=True):
             return ""
         if finalizers_of(obj):
             return "objects of the edge have no finalizers here"
-        if not self._comes_up(self.reader.current(view, self.mailbox), ref):
+        carried = self.reader.current(view, self.mailbox)
+        if not self._comes_up(carried, ref) and not self._is_associated(carried, ref, obj):
             return "no SyncerConfig asks for it"
         return self._room_refusal(view, obj, old)
+
+    def _is_associated(self, carried: Carried, ref: ObjectRef, obj: Object) -> bool:
+        """Whether a collector asks for whole objects of this kind, for the placed one that an object names."""
+        kind, *place = annotations_of(obj).get(ASSOCIATED_WITH, "").split("/")
+        if len(place) != 2 or not comes_up(*ref.kind):
+            return False
+        queries = [each for each in carried.set.associated if each.copies(*ref.kind)]
+        named = {(each.group, each.plural) for each in self.mailbox.catalog.kinds.values() if each.kind == kind}
+        return any(
+            each.covers(group, plural) and carried.lists(ObjectRef(group, plural, *place), None)
+            for group, plural in named
+            for each in queries
+        )
 
     def _room_refusal(self, view: View, obj: Object | None, old: Object | None) -> str:
         """Return why an object of the edge may not be made or grow, "" if it may."""
