@@ -39,13 +39,8 @@ USUAL, OLDER, NEWER = "go.mod", "v1.35.mod", "v1.37.mod"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 150.0, 60.0
 #: Most garbage is of the start: collecting it less often saves a third of the CPU of one; the limit bounds the memory.
 _MEMORY = {"GOGC": "400", "GOMEMLIMIT": "280MiB"}
-#: Controllers of nodes and of clouds: there is neither.
-_OFF = (
-    "node-lifecycle-controller",
-    "taint-eviction-controller",
-    "node-ipam-controller",
-    "cloud-node-lifecycle-controller",
-)
+#: Controllers of nodes: there is none.
+_OFF = ("node-lifecycle-controller", "taint-eviction-controller", "node-ipam-controller")
 
 
 class EdgeCluster:
