@@ -135,10 +135,11 @@ class EdgeCluster:
         self.start()
 
     def change_version(self, version: str) -> None:
-        """Stop all but etcd, and start them again as another version of Kubernetes."""
-        program_of_it = str(program("edgecluster", "edgecluster", version))
-        self._end(signal.SIGTERM, "etcd")
-        self._program = program_of_it
+        """Kill all but etcd, and start them again as another version of Kubernetes."""
+        other = str(program("edgecluster", "edgecluster", version))
+        # In order it ends only with the last watch.
+        self._end(signal.SIGKILL, "etcd")
+        self._program = other
         self.start()
 
     def _end(self, number: int, but: str = "") -> None:
