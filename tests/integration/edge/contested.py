@@ -43,6 +43,8 @@ class Model:
         self.possible = defaultdict[str, set[str]](set)
         #: Keys that were wanted, and that were edited at the edge, at some moment of the round.
         self._ever, self._edited = set[str](), set[str]()
+        #: Keys that a workspace gave at some moment of the round.
+        self._was_given = set[str]()
         #: Keys of the syncer's that were not wanted at some moment of the round.
         self._lapsed = set[str]()
         self._was_deleted = False
@@ -90,11 +92,13 @@ class Model:
 
     def merged(self, found: Data) -> bool:
         """Whether the mailbox may have this."""
-        given = self.given["first"].keys() | self.given["second"].keys()
         # What was put back in time has gone with what was given.
-        crossed = {key for key in self._by_hand if key in self._ever - given}
+        crossed = self.mailbox.keys() & self._was_given - self._given()
         sure = {key: value for key, value in self.wanted().items() if key not in crossed}
-        return _fits(found, sure, {key: self._by_hand[key] for key in crossed})
+        return _fits(found, sure, {key: self._by_hand[key] | {self.mailbox[key]} for key in crossed})
+
+    def _given(self) -> set[str]:
+        return {*self.given["first"], *self.given["second"]}
 
     def allows(self, mailbox: Data, found: Data) -> bool:
         """Whether the edge may have this, beside that in the mailbox."""
@@ -115,7 +119,7 @@ class Model:
 
     def rest(self, mailbox: Data, found: Data) -> None:
         """The round ended so, as the rules allow."""
-        given = self.given["first"].keys() | self.given["second"].keys()
+        given = self._given()
         self.mailbox = {key: value for key, value in mailbox.items() if key not in given}
         if self.is_overwritten:
             self.owned, self.unsure = set(mailbox), set()
@@ -128,8 +132,10 @@ class Model:
     def _note(self) -> None:
         """The other value of the workspace that counts now comes with it."""
         wanted = self.wanted()
+        self._was_given |= self._given()
         self._ever |= wanted.keys()
-        self._lapsed |= (self.owned | self.unsure | self._ever) - wanted.keys()
+        sure = self._given() | self.mailbox.keys() - self._was_given
+        self._lapsed |= (self.owned | self.unsure | self._ever) - sure
         for key, value in wanted.items():
             self.possible[key].add(value)
 
