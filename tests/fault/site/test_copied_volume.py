@@ -7,6 +7,7 @@ it has nothing to send, and ends. On the same volume the lock refuses it (`integ
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +53,9 @@ def twins(tmp_path: Path) -> Iterator[Twins]:
         first.stop()
         shutil.copytree(site.layout.shard("shard-1"), tmp_path / "copy")
         first.start()
+        # Epochs are seconds: in the same one neither of the two would be the later one.
+        started_s = int(time.time())
+        eventually(lambda: int(time.time()) > started_s, "the next second")
         second = beside(site, first, tmp_path / "copy")
         try:
             yield Twins(site, first, second, path, cluster)
