@@ -224,7 +224,8 @@ class Upsync:
 
     async def _delete(self, resource: Resource, write: DeleteCopy) -> None:
         conditions = {"uid": write.uid, "resourceVersion": write.resource_version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        # A copy of a Pod is one that nobody stops: with a grace period it would stay for ever.
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions, "gracePeriodSeconds": 0}
         try:
             await self._client.request("DELETE", resource.path(write.ref.namespace, write.ref.name), None, options)
         except NotFound:

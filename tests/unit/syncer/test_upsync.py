@@ -8,8 +8,9 @@ from typing import Any
 
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.associated import query_row
-from atoll.machinery.edge.names import ASSOCIATED_WITH, WHOLE, ObjectRef
+from atoll.machinery.edge.names import ASSOCIATED_WITH, UPSYNCED, WHOLE, ObjectRef
 from atoll.machinery.edge.syncset import SyncSet, sync_set
+from atoll.machinery.edge.upsync import plan_upsync
 from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import NotFound
 from atoll.syncer.state import State
@@ -68,6 +69,7 @@ class Client:
 
     async def request(self, method: str, path: str, query: Mapping[str, str] | None, body: Object) -> Object:
         assert (method, body["preconditions"]) == ("DELETE", {"uid": "copy", "resourceVersion": "9"})
+        assert body["gracePeriodSeconds"] == 0, "a copy of a Pod is stopped by nobody"
         self._center.stored = None
         return {}
 
@@ -148,3 +150,12 @@ async def test_what_comes_up_for_a_set_alone_brings_no_mark_of_a_placed_object_a
     assert center.stored is not None
     marks = annotations_of(center.stored)
     assert (marks["a"], marks.get(ASSOCIATED_WITH)) == ("b", None)
+
+
+def test_a_copy_in_its_grace_period_is_deleted_and_one_that_goes_anyway_is_left() -> None:
+    carried = sync_set([{"metadata": {"name": "the-one", "annotations": {WHOLE: "1"}}, "spec": {}}])
+    metadata = {**LIVE["metadata"], "annotations": {UPSYNCED: "ConfigMap/logs/line"}, "deletionTimestamp": "now"}
+    for grace, expected in ((30, [REF]), (0, []), (None, [])):
+        period = {} if grace is None else {"deletionGracePeriodSeconds": grace}
+        plan = plan_upsync(carried, {}, {REF: {**LIVE, "metadata": {**metadata, **period}}}, "edge")
+        assert [each.ref for each in plan.writes] == expected, grace

@@ -99,13 +99,18 @@ def plan_upsync(
         for ref, obj in sorted(held.items())
         if ref not in copies
         and is_upsynced(ref, obj)
-        and "deletionTimestamp" not in obj["metadata"]
+        and not _ends(obj["metadata"])
         # While parts of the lists change, a set that is in none of them may still be wanted.
         and (carried.number or carried.comes_up(ref))
     ]
     behind = () if is_current else tuple(ref for ref in sorted(copies) if _is_behind(copies[ref], held.get(ref)))
     puts = _puts({ref: copy for ref, copy in copies.items() if ref not in behind}, held)
     return UpsyncPlan((*deletions, *puts), taken, left_out, behind)
+
+
+def _ends(metadata: Object) -> bool:
+    """Whether an object goes by itself: not a Pod in its grace period, which no node ends in a mailbox."""
+    return "deletionTimestamp" in metadata and not metadata.get("deletionGracePeriodSeconds")
 
 
 def _bounded(made: Objects, held: Objects, bounds: Bounds) -> tuple[dict[ObjectRef, Object], tuple[ObjectRef, ...]]:
