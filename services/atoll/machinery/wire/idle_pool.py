@@ -11,6 +11,7 @@ import asyncio
 import select
 import ssl
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from atoll.machinery.process.tls import ClientContext
@@ -84,10 +85,22 @@ class IdlePool(Generic[C]):
         """Remove and return the connection used last that is still good; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.renewals == self.context.renewals and connection.reusable and connection.still_quiet():
+            if self._is_good(connection):
                 return connection
             connection.abort()
         return None
+
+    def take_fit(self, is_fit: Callable[[C], bool]) -> C | None:
+        """Remove and return the connection used last that is fit and still good; None if there is none."""
+        for connection in [each for each in reversed(self._idle) if is_fit(each)]:
+            self._idle.remove(connection)
+            if self._is_good(connection):
+                return connection
+            connection.abort()
+        return None
+
+    def _is_good(self, connection: C) -> bool:
+        return connection.renewals == self.context.renewals and connection.reusable and connection.still_quiet()
 
     def put(self, connection: C, now_s: float) -> None:
         """Keep a connection, or close it if it cannot be used again or the pool is full."""

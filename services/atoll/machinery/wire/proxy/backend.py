@@ -25,6 +25,8 @@ from atoll.machinery.wire.proxy.backend_connection import BackendConnection
 log = structlog.get_logger()
 
 _SWEEP_S = 1.0
+#: A TLS connection keeps memory in proportion to its longest read until it ends, and a watch may keep it for hours.
+SLIM_BYTES = 16 * 1024
 
 
 class BackendLimits(msgspec.Struct, frozen=True):
@@ -99,6 +101,11 @@ class Backend:
     def idle_connection(self) -> BackendConnection | None:
         """An idle connection that is still good, the one used last."""
         connection = self._idle.take()
+        return self._use(connection) if connection is not None else None
+
+    def slim_connection(self) -> BackendConnection | None:
+        """An idle connection that is still good and never read much at a time, for a response that lasts."""
+        connection = self._idle.take_fit(lambda each: each.longest_bytes <= SLIM_BYTES)
         return self._use(connection) if connection is not None else None
 
     async def connect(self, *, fresh: bool = False) -> BackendConnection:

@@ -110,6 +110,7 @@ class BackendConnection(PooledConnection):
         "deadline_s",
         "endless",
         "full",
+        "longest_bytes",
     )
 
     def __init__(self) -> None:
@@ -130,6 +131,8 @@ class BackendConnection(PooledConnection):
         self._written_bytes = self._seen_taken = 0
         self._stalled_since = 0.0
         self.endless = False
+        #: The most that was read at a time: TLS keeps memory for it until the connection ends.
+        self.longest_bytes = 0
         self._active, self._active_s = True, 0.0
         #: Parsed content that was not handed on yet; None where bodies go on as they arrived.
         self._content: list[bytes] | None = None
@@ -218,6 +221,7 @@ class BackendConnection(PooledConnection):
     def data_received(self, data: bytes) -> None:
         sink = self._sink
         self._active = True
+        self.longest_bytes = max(self.longest_bytes, len(data))
         if sink is None:
             self.abort()  # Unrequested bytes: the next response could be taken for them.
         elif self._phase == _UPGRADED:

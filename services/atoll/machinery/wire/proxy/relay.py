@@ -86,12 +86,13 @@ class Relay:
         self._status = 0
 
     def start(self) -> None:
-        """Send the request, at once if there is an idle connection."""
-        connection = self._backend.idle_connection()
+        """Send the request, at once if there is an idle connection; a watch takes none that was made large."""
+        backend, endless = self._backend, self._endless
+        connection = backend.slim_connection() if endless else backend.idle_connection()
         if connection is not None:
             self.send_over(connection)
         else:
-            self._exchange.spawn(self._connect())
+            self._exchange.spawn(self._connect(fresh=endless))
 
     def send_over(self, connection: BackendConnection) -> None:
         """Send the request over a connection of the backend."""
