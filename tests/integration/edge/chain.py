@@ -9,7 +9,7 @@ from atoll.machinery.client.kubeconfig import Kubeconfig, Target
 from atoll.syncer.syncer import Options, Syncer
 from harness.clients.api import Api, eventually, workspace_under
 from harness.servers.edge_service import an_object, location
-from harness.servers.in_process.syncer import TIMING, syncing
+from harness.servers.in_process.syncer import SERVED, TIMING, syncing
 from harness.servers.shard_process import ShardProcess
 from integration.edge.mailbox_world import MailboxWorld
 from integration.edge.placed import LOCATIONS, TARGETS, is_created, phase
@@ -39,7 +39,7 @@ class Chain:
 
     def syncing(self) -> AbstractAsyncContextManager[Syncer]:
         """Run the syncer until the context ends."""
-        return syncing(self._cluster, self._view, Options(self.uid, 500.0, 500, None, TIMING, TIMING))
+        return syncing(self._cluster, self._view, Options(self.uid, 500.0, 500, None, TIMING, SERVED))
 
     def close(self) -> None:
         """Take the edge cluster out of the inventory."""

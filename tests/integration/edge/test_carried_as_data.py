@@ -13,7 +13,7 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.syncer.syncer import Options
 from harness.clients.api import Api, Object, configmap, eventually, workspace_under
-from harness.servers.in_process.syncer import TIMING, syncing
+from harness.servers.in_process.syncer import SERVED, TIMING, syncing
 from harness.servers.shard_process import ShardProcess
 from harness.waits import until
 from integration.edge.mailbox_world import RBAC, MailboxWorld, view
@@ -167,7 +167,7 @@ async def test_a_policy_and_a_role_of_the_view_take_effect_at_the_edge_and_nowhe
     server = Kubeconfig.load(str(edge.kubeconfig)).target("root")
     path, headers = f"/services/mailbox/clusters/{box.cluster}", (("authorization", f"Bearer {box.token}"),)
     mailbox = Target(server.host, server.port, path, server.tls, headers)
-    async with Client(*cluster) as client, syncing(cluster, mailbox, Options("data", 500.0, 500, None, TIMING, TIMING)):
+    async with Client(*cluster) as client, syncing(cluster, mailbox, Options("data", 500.0, 500, None, TIMING, SERVED)):
         role = await until(outcome(client, ROLES, NAME), "the role")
         assert role["rules"] == RULES
         await until(outcome(client, POLICIES, NAME), "the policy")

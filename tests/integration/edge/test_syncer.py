@@ -24,7 +24,7 @@ from atoll.syncer.credentials import Tokens
 from atoll.syncer.mailbox import ITEMS, written_by
 from atoll.syncer.syncer import Options
 from harness.clients.api import Api, configmap, crd, workspace_under
-from harness.servers.in_process.syncer import TIMING, syncing
+from harness.servers.in_process.syncer import SERVED, TIMING, syncing
 from harness.servers.shard_process import ShardProcess
 from harness.waits import until
 from integration.edge.mailbox_world import CONFIGS, MailboxWorld
@@ -71,7 +71,7 @@ async def test_objects_go_down_and_their_status_and_what_is_asked_for_comes_back
     world.admin.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shapes"}})
     (first,) = real_mailbox.place(definition, resource="customresourcedefinitions")
     (ref,) = real_mailbox.place({**circle, "spec": {"replicas": 2}}, resource="circles")
-    options = Options("with-view", 500.0, 500, None, TIMING, TIMING)
+    options = Options("with-view", 500.0, 500, None, TIMING, SERVED)
     async with syncing(cluster, real_mailbox.target, options) as syncer:
         made = await until(finds(client, CIRCLES, "k", "shapes"), "it is there, after its definition and its Namespace")
         assert made["spec"]["replicas"] == 2
@@ -127,7 +127,7 @@ async def test_a_report_causes_no_report_and_a_restart_writes_none(
 ) -> None:
     monkeypatch.setattr(report, "INTERVAL_S", 0.01)
     real_mailbox.place(configmap("reported", {"a": "1"}, namespace="default"))
-    options = Options("reports", 500.0, 500, tmp_path / "state", TIMING, TIMING)
+    options = Options("reports", 500.0, 500, tmp_path / "state", TIMING, SERVED)
     state: Object = {}
 
     def the_one() -> Object:

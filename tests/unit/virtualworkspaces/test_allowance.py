@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from atoll.machinery.client.lease import JITTER, Timing
 from atoll.machinery.meta.status import TooManyRequests
-from atoll.virtualworkspaces.edge.allowance import Allowances, Rate
+from atoll.syncer.syncer import MAILBOX_TIMING
+from atoll.virtualworkspaces.edge.allowance import RENEWALS, Allowances, Rate
+from harness.servers.in_process.syncer import SERVED
 
 RATE = Rate(2.0, 10.0)
 
@@ -61,3 +64,12 @@ def test_users_and_mailboxes_take_nothing_of_each_others() -> None:
     allowances = Allowances(Clock())
     for cluster, user in (("box", "syncer"), ("box", "other"), ("second", "syncer")):
         assert taken(allowances, cluster=cluster, user=user) == 10
+
+
+@pytest.mark.parametrize("timing", [MAILBOX_TIMING, SERVED])
+def test_a_syncer_that_renews_its_lease_at_its_shortest_pauses_is_never_refused(timing: Timing) -> None:
+    clock = Clock()
+    allowances, cost = Allowances(clock), 1 + 512 / 4096
+    for _ in range(1000):
+        allowances.take("box", "syncer", RENEWALS, cost)
+        clock.now += timing.renewal_s * (1 - JITTER)

@@ -22,6 +22,8 @@ from harness.servers.in_process.mailbox_view import MailboxView
 TIMING = Timing(2.0, 0.3)
 #: Leases that outlive every pause of a busy machine: another syncer has them once they are given up.
 HELD = Timing(60.0, 0.3)
+#: The Lease of a mailbox that a shard serves, which takes one renewal a second of an account.
+SERVED = Timing(15.0, 1.5)
 #: Runs a syncer until the context ends.
 Run = Callable[..., AbstractAsyncContextManager[Syncer]]
 
