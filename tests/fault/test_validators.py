@@ -354,7 +354,7 @@ def test_a_fault_is_named(error: type[named.Violation], validate: Validation) ->
 
 
 def test_every_named_violation_has_a_fault_that_shows_it() -> None:
-    elsewhere = {named.NotFenced, named.WrongAnswer, named.VoidRun, named.Violation}
+    elsewhere = {named.NotFenced, named.WrongAnswer, named.VoidRun, named.WrittenAgain, named.Violation}
     every = {value for value in vars(named).values() if isinstance(value, type) and issubclass(value, Exception)}
     assert {fault[1] for fault in FAULTS} == every - elsewhere
 
