@@ -32,6 +32,7 @@ from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed,
 from atoll.shard.config import ShardConfig
 from atoll.standalone.event_gateway import EmbeddedGateway
 from atoll.standalone.site.credentials import reading_user
+from atoll.standalone.site.restart_requests import RestartRequests
 from atoll.standalone.stream_metrics import StreamMetrics
 from atoll.standalone.stream_quota import StreamQuota
 
@@ -109,6 +110,9 @@ class ChangeStream:
             self._address.set_result(server.address)
             self._gateway = asyncio.create_task(self._users.gateway.run(server.address))
             access, options = server.access, msgspec.structs.replace(options, restart_server=server.restart)
+        elif self._config.nats_directory:
+            sender = RestartRequests(Path(self._config.nats_directory))
+            options = msgspec.structs.replace(options, restart_server=sender.send)
         access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
         StreamMetrics(publisher, self._registry)

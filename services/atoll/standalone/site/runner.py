@@ -37,6 +37,7 @@ from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.layout import GATEWAY, NATS, PROXY, Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
+from atoll.standalone.site.restart_requests import RestartRequests
 from atoll.standalone.site.subscribers import subscriber, write_stream_files
 from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
 
@@ -157,7 +158,8 @@ class SiteRunner:
         service = EdgeService(len(edge.nats_credentials) if edge is not None else 0)
         specs = processes.process_specs(self._files, self._site, self._config)
         gateway = processes.gateway_spec(self._files, self._site, self._config)
-        async with EmbeddedServer(nats_options(self._files, self._site, self._config, users)):
+        async with EmbeddedServer(nats_options(self._files, self._site, self._config, users)) as nats:
+            self._life.run_in_background(RestartRequests(self._files.nats).follow(nats.restart))
             supervisors = [ProcessSupervisor(spec) for spec in (*specs, gateway)]
             for supervisor in supervisors:
                 supervisor.start()
@@ -173,6 +175,7 @@ class SiteRunner:
                 log.info("draining")
                 await service.stop()
                 await self._drain(supervisors)
+                await self._life.close()
 
     async def _until_ready(self, supervisors: Sequence[ProcessSupervisor]) -> bool:
         """Wait until all are ready; False if this process is stopped before. Raises ProcessStartFailure."""
