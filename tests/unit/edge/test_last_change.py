@@ -94,3 +94,23 @@ async def test_a_revision_of_what_is_not_sent_is_no_change_also_after_a_restart(
     again = contents_of(workspace, store)
     assert (await workspace.read(again, 9)).revision == 5, "a write that changes nothing, seen by another process"
     assert (await workspace.read(again, 11, data={"k": "2"})).revision == 11, "an edit"
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_what_a_restore_puts_back_has_the_revision_of_its_day_and_an_edit_after_it_counts(
+    store: EdgeStore, is_new: bool
+) -> None:
+    """`is_new`: another process reads it after the restore."""
+    workspace = Workspace()
+    contents = contents_of(workspace, store)
+
+    async def restored(revision: int, value: str) -> int:
+        found = contents_of(workspace, store) if is_new else contents
+        return (await workspace.read(found, revision, data={"k": value})).revision
+
+    for revision, value in ((5, "1"), (7, "2"), (9, "1")):
+        assert (await workspace.read(contents, revision, data={"k": value})).revision == revision, "edits"
+    assert await restored(7, "2") == 7, "another value of an earlier day"
+    assert await restored(12, "1") == 12, "an edit after it"
+    assert await restored(5, "1") == 5, "the same value, as of a day before the edits that led back to it"
+    assert await restored(6, "1") == 5, "a write that changes nothing"

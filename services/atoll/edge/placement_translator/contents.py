@@ -170,7 +170,8 @@ class Contents:
     def _since(self, cluster: str) -> Since:
         def since(ref: ObjectRef, digest: str, revision: int) -> int:
             before = self._records.last_change(cluster, ref)
-            if before is not None and before.digest == digest:
+            # An object with an earlier revision was put back by a restore, and its later changes are lost.
+            if before is not None and before.digest == digest and before.revision <= revision:
                 return before.revision
             self._records.put_last_change(cluster, ref, LastChange(digest, revision) if digest else None)
             return revision

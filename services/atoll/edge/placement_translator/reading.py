@@ -193,11 +193,11 @@ class Reading:
         data = self._keep(ref, obj)
         owners = tuple(sorted(each["uid"] for each in owner_references_of(obj)))
         digest, metadata = _digest(data), obj["metadata"]
-        before = self._content.items.get(ref)
-        if before is not None and before.digest == digest:
+        before, revision = self._content.items.get(ref), int(metadata["resourceVersion"])
+        if before is not None and before.digest == digest and before.revision <= revision:
             since = before.revision
         else:
-            since = self._since(ref, digest, int(metadata["resourceVersion"]))
+            since = self._since(ref, digest, revision)
         rules = customizer_of(obj), expands(obj), since
         self._set(ref, Item(chosen, kind.versions, digest, metadata["uid"], owners, *rules))
 
