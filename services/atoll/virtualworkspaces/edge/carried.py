@@ -1,13 +1,15 @@
 """What the syncer of a mailbox carries: its SyncerConfigs and EdgeSyncConfigs as one value, and the types of it.
 
 Rows, cursors and rules of the mailbox view ask here. Values are cached by the revisions of the objects that they derive
-from (bounded in bytes), so that an idle mailbox keeps nothing. Invariant: what does not go to edge clusters, and the
-system's own objects, are never carried, whatever a SyncerConfig lists; and what came up never goes down.
+from, two of a mailbox and bounded in bytes, so that an idle mailbox keeps nothing. Invariant: what does not go to edge
+clusters, and the system's own objects, are never carried, whatever a SyncerConfig lists; and what came up never goes
+down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -63,6 +65,10 @@ class Carried(msgspec.Struct, frozen=True, eq=False):
         return value is None or not (_is_system(ref, value) or (_MARK in value and came_up(ref, value)))
 
 
+#: By the marks of the kinds and of the objects that they are of, the last one first.
+_Newest: TypeAlias = tuple[tuple[tuple[bytes, tuple[int, ...]], Carried], ...]
+
+
 class Mailbox:
     """One mailbox with the kinds that it serves now."""
 
@@ -94,12 +100,10 @@ class Mailbox:
 
 
 class CarriedReader:
-    """Reads what is carried."""
+    """Reads what is carried. Of each mailbox it keeps the last value and the one before, which a watch compares."""
 
     def __init__(self) -> None:
-        self._kept: LruCache[tuple[str, bytes, tuple[int, ...]], Carried] = LruCache(
-            MAX_BYTES, lambda carried: carried.size_bytes
-        )
+        self._kept: LruCache[str, _Newest] = LruCache(MAX_BYTES, _size_bytes)
 
     def current(self, view: Reader | View, mailbox: Mailbox) -> Carried:
         """Return what is carried in a view."""
@@ -108,12 +112,21 @@ class CarriedReader:
     def of(self, mailbox: Mailbox, configs: Sequence[bytes]) -> Carried:
         """Return what these SyncerConfigs and EdgeSyncConfigs list, which are in the order of their types and names."""
         mark = tuple(map(revision_of, configs))
-        key = mailbox.cluster, mailbox.catalog.mark, mark
-        found = self._kept.get(key)
-        if found is None:
-            found = Carried(mark, _sync_set(mailbox, configs), 1024 + _GROWTH * sum(map(len, configs)))
-            self._kept.put(key, found)
-        return found
+        key = mailbox.catalog.mark, mark
+        newest = self._kept.get(mailbox.cluster) or ()
+        for known, carried in newest:
+            if known == key:
+                return carried
+        found = _sync_set(mailbox, configs)
+        # A report of the syncer changes none of it.
+        shared = next((carried.set for _, carried in newest if carried.set == found), found)
+        made = Carried(mark, shared, 1024 + _GROWTH * sum(map(len, configs)))
+        self._kept.put(mailbox.cluster, ((key, made), *newest[:1]))
+        return made
+
+
+def _size_bytes(newest: _Newest) -> int:
+    return sum({id(carried.set): carried.size_bytes for _, carried in newest}.values())
 
 
 def _sync_set(mailbox: Mailbox, configs: Sequence[bytes]) -> SyncSet:
