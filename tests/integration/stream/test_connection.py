@@ -1,4 +1,4 @@
-"""A connection to NATS that is given up before it is open."""
+"""A connection to NATS that is given up before it is open, or ends before everything is sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from nats.aio.msg import Msg
 
 from atoll.machinery.stream.connection import Access, Connection
 
@@ -43,4 +44,31 @@ async def test_cancelled_while_the_server_greets_it_closes_its_socket(turns: int
     async with asyncio.timeout(60):
         assert await reader.read() == b""
     writers[0].close()
+    server.close()
+
+
+async def test_one_that_is_lost_with_something_unsent_is_closed_whole() -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"version": "2.14.3", "max_payload": 1048576, "headers": true}\r\n')
+        async for line in reader:
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async def ignore(_: Msg) -> None:
+        """No message comes."""
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    connection = await Connection.open(Access([f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"]), "test")
+    subscription, client = await connection.subscribe("news", ignore), connection.client
+    await client.flush()
+    assert client._transport is not None
+    # As between a command and its turn to be sent.
+    client._pending, client._pending_data_size = [b"PING\r\n"], 6
+    client._transport._io_writer.transport.abort()  # type: ignore[attr-defined]
+    async with asyncio.timeout(60):
+        await connection.closed.wait()
+        assert subscription._wait_for_msgs_task is not None
+        await asyncio.wait([subscription._wait_for_msgs_task])
+    assert client.is_closed
     server.close()

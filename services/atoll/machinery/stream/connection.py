@@ -366,9 +366,9 @@ def _check_cancelled() -> None:
 
 
 def _new_client() -> Client:
-    from nats.aio.client import Client
+    from atoll.machinery.stream.nats_client import NatsClient
 
-    return Client()
+    return NatsClient()
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:
