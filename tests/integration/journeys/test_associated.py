@@ -118,3 +118,32 @@ def test_pods_of_jobs_slices_of_services_and_volumes_of_claims(edge: Edge, works
     shows(here, "services", "web", {("endpointslices.discovery.k8s.io", "", ""): 1})
     shows(here, "persistentvolumeclaims", "data", {("persistentvolumes", "Bound", ""): 1})
     here.ok("delete", "edgeplacement", "kinds")
+
+
+def test_the_first_pods_come_whole_into_the_mailbox_and_go_with_their_deployment(
+    edge: Edge, workspace: Callable[[str], Side]
+) -> None:
+    here = workspace("wmw-copies")
+    edge.label("associated=yes")
+    through = [{"apiGroup": "apps", "resource": "replicasets"}]
+    here.apply(
+        asks("copies", ("apps", "deployments"), resource="pods", owners=through, copies=True, maxObjects=2),
+        namespace(WHERE),
+        deployment("web", WHERE, replicas=3),
+        placement("copies", {"associated": "yes"}, {"namespaces": [WHERE]}),
+    )
+
+    def copies() -> dict[str, str]:
+        """Phases of the Pods in the mailbox that belong to the Deployment."""
+        found = edge.copies("pods", "-n", WHERE)["items"]
+        marks = {each["metadata"]["annotations"].get("edge.kubestellar.io/associated-with") for each in found}
+        assert marks <= {f"Deployment/{WHERE}/web"}
+        return {f"pod/{each['metadata']['name']}": each.get("status", {}).get("phase", "") for each in found}
+
+    def has_first() -> bool:
+        pods = sorted(edge.names("pods", "-n", WHERE))
+        return len(pods) == 3 and copies() == dict.fromkeys(pods[:2], "Running")
+
+    eventually(has_first, "two of three Pods are in the mailbox", WAIT_S)
+    here.ok("delete", "edgeplacement", "copies")
+    eventually(lambda: copies() == {}, "they go with the Deployment", WAIT_S)
