@@ -91,12 +91,12 @@ class Records:
     """Every copy was written at revision 10, and last seen at that of the boat."""
 
     def __init__(self, stored: Stored) -> None:
-        self._stored = stored
+        self._stored, self.has_status = stored, True
 
     def get(self, mailbox: str, ref: ObjectRef) -> Copy | None:
         boat = self._stored.boats.get(mailbox)
         revision = int(boat["metadata"]["resourceVersion"]) if boat is not None else 10
-        return Copy("v1", "", ApplyRecord("", ""), "u", revision, 10)
+        return Copy("v1", "", ApplyRecord("", ""), "u", revision, 10, has_status=self.has_status)
 
 
 class World:
@@ -124,7 +124,8 @@ class World:
         self.content.kinds[BOAT.kind] = KIND
         self.content.put(BOAT, Item(Selection(("p",)), ("v1",), "digest", "boat-uid"))
         self.content.is_complete = True
-        placed = Placed(self.topology, cast(Any, self), cast(Any, self), cast(Any, Records(self.server)))
+        self.records = Records(self.server)
+        placed = Placed(self.topology, cast(Any, self), cast(Any, self), cast(Any, self.records))
         account = cast(Client, Account(self.server))
         self.summarizer = StatusSummarizer(account, "edge.kubestellar.io", placed)
         self.summarizer.view.client = account.cluster  # type: ignore[method-assign]
@@ -338,6 +339,28 @@ async def test_a_copy_is_read_again_only_when_it_changed() -> None:
     world.summarizer.copies_changed("m0", [BOAT])
     await world.rows.reconcile("m0")
     assert world.server.reads == reads + 1
+
+
+async def test_a_copy_without_a_status_is_read_only_where_a_collector_may_ask_for_it() -> None:
+    world, plain = World(1), {"apiVersion": "x.dev/v1", "kind": "Boat"}
+    await world.begin()
+    world.server.boats["m0"] = {**plain, "metadata": {"name": "a", "namespace": "default", "resourceVersion": "20"}}
+    world.records.has_status = False
+    world.summarizer.copies_changed("m0", [BOAT])
+    await world.rows.reconcile("m0")
+    unread = world.rows.get("m0", BOAT, "work")
+    assert world.server.reads == 0
+    # The same row as of a copy that was read.
+    world.records.has_status = True
+    world.rows.forget("m0")
+    world.summarizer.copies_changed("m0", [BOAT])
+    await world.rows.reconcile("m0")
+    assert world.server.reads == 1
+    assert world.rows.get("m0", BOAT, "work") == unread
+    world.records.has_status = False
+    await world.collect(select=SELECT, limit=100)
+    await world.rows.reconcile("m0")
+    assert world.server.reads == 2
 
 
 async def test_a_summary_that_somebody_changed_is_compared_and_put_back() -> None:

@@ -15,9 +15,10 @@ from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.categories import BuiltIns
-from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ServiceUnavailable
+from unit.edge.test_translator_listing import WANTED, Sources
 
 REF = ObjectRef("", "configmaps", "default", "a")
 PATH = "/api/v1/namespaces/default/configmaps/a"
@@ -28,6 +29,7 @@ class Mailbox:
 
     def __init__(self, live: Object) -> None:
         self.live, self.writes = live, list[tuple[str, str, Any]]()
+        self.apply: Any = None
 
     def cluster(self, name: str) -> Mailbox:
         return self
@@ -87,3 +89,33 @@ async def test_finalizers_of_the_source_are_taken_off_and_others_are_not(store: 
     mailbox = await put(store, obj, "w1")
     patched = {"metadata": {"resourceVersion": "7", "finalizers": ["c/d"]}}
     assert mailbox.writes == [("PATCH", PATH, patched)]
+
+
+STATUS: Object = {"manager": "else", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}
+OWN: Object = {"manager": "placement-translator", "operation": "Apply", "fieldsV1": {}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, False),
+        ({"managedFields": [OWN]}, False),
+        ({"managedFields": [OWN, STATUS]}, True),
+        ({"annotations": {EDGE_REVISION: "edge/7"}}, True),
+    ],
+)
+async def test_a_record_says_whether_its_copy_may_have_a_status(
+    store: EdgeStore, metadata: Object, expected: bool
+) -> None:
+    topology, records, mailbox = Topology(), CopyRecords(store), Mailbox({})
+    topology.senders = lambda mailbox: {"w": {"p"}}  # type: ignore[method-assign]
+    copies = Copies(cast(Client, mailbox), topology, cast(Any, Sources()), records, lambda *_: None)
+
+    async def apply(resource: object, obj: Object, manager: str) -> Object:
+        return {**obj, "metadata": {**obj["metadata"], "uid": "u", "resourceVersion": "7", **metadata}}
+
+    mailbox.apply = apply
+    await copies.put("m", WANTED, None, is_live_due=False)
+    found = records.get("m", WANTED)
+    assert found is not None
+    assert found.has_status is expected

@@ -20,7 +20,7 @@ from atoll.edge.placement_translator.versions import Versions
 from atoll.machinery.client.client import MERGE, Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord, is_in_force, record_of
-from atoll.machinery.edge.names import SOURCES, TRANSLATOR, ObjectRef
+from atoll.machinery.edge.names import EDGE_REVISION, SOURCES, TRANSLATOR, ObjectRef
 from atoll.machinery.edge.projection import bare_namespace, is_projected
 from atoll.machinery.edge.what import is_another_kind
 from atoll.machinery.edge.where import Key
@@ -149,7 +149,8 @@ class Copies:
         revision = int(metadata["resourceVersion"])
         # With a problem it is none of what is wanted, so it is looked at again.
         digest = wanted.digest if problem is None else ""
-        copy = Copy(version_of(configuration), digest, applied, metadata["uid"], revision, written, composed.holder)
+        version, uid = version_of(configuration), metadata["uid"]
+        copy = Copy(version, digest, applied, uid, revision, written, composed.holder, has_status(live))
         self._note(mailbox, senders, written)
         if copy != record:
             self._records.put(mailbox, ref, copy)
@@ -234,6 +235,12 @@ def _resource(ref: ObjectRef, version: str) -> Resource:
 def version_of(obj: Object) -> str:
     """Return the version of an object's API, without its group."""
     return str(obj["apiVersion"]).rpartition("/")[2]
+
+
+def has_status(live: Object) -> bool:
+    """Whether somebody in a mailbox wrote a status of a copy."""
+    entries = live["metadata"].get("managedFields") or ()
+    return EDGE_REVISION in annotations_of(live) or any(each.get("subresource") == "status" for each in entries)
 
 
 def _sources_of(live: Object) -> list[str]:

@@ -23,7 +23,8 @@ _COPY, _REPORTED, _SWEPT, _CHANGE, _RENDERED, _KINDS = b"c", b"r", b"s", b"d", b
 class Copy(msgspec.Struct, frozen=True, array_like=True):
     """A copy: its version, a digest of its sources, the last apply, its uid, its revision, that of our last write.
 
-    `holder` is the workspace whose value counts, where that is to stay.
+    `holder` is the workspace whose value counts, where that is to stay. `has_status`: somebody in the mailbox may have
+    written a status, or it is not known.
     """
 
     version: str
@@ -33,6 +34,7 @@ class Copy(msgspec.Struct, frozen=True, array_like=True):
     revision: int
     written: int
     holder: str = ""
+    has_status: bool = True
 
 
 class LastChange(msgspec.Struct, frozen=True, array_like=True):

@@ -1,8 +1,8 @@
 """The controller that reads copies in mailboxes, and what came up there, into rows.
 
 Keys are mailboxes. A copy is read when the translator saw another revision of it, or when collectors changed; many of
-one kind by their list. Memory: one `Row` for each copy and workspace, no object. Invariant: what was to be read and
-could not be is read again.
+one kind by their list; one without a status, of which no collector asks, never. Memory: one `Row` for each copy and
+workspace, no object. Invariant: what was to be read and could not be is read again.
 """
 
 from __future__ import annotations
@@ -140,8 +140,13 @@ class Rows:
         for ref in sorted(due):
             sources, record = self._placed.sources(mailbox, ref), self._placed.records.get(mailbox, ref)
             if sources and record is not None:
-                if not self._is_fresh(state, ref, sources, record):
+                if self._is_fresh(state, ref, sources, record):
+                    continue
+                if (rows := self._unreported(state, ref, sources, record)) is None:
                     sent.setdefault((ref.kind, record.version), []).append(ref)
+                    continue
+                self._put(mailbox, ref, rows)
+                await asyncio.sleep(0)
             elif not sources and self._placed.asking(mailbox, ref):
                 risen.setdefault(ref.kind, []).append(ref)
             else:
@@ -160,6 +165,21 @@ class Rows:
             and row.collected == self._collected.version(cluster)
             for cluster, row in rows.items()
         )
+
+    def _unreported(self, state: _Mailbox, ref: ObjectRef, sources: list[str], record: Copy) -> _ByCluster | None:
+        """Return the rows of a copy without a status of which no collector may ask: the translator knows all of it."""
+        if record.has_status:
+            return None
+        rows, associated = _ByCluster(), state.states.get(ref)
+        for cluster in sources:
+            content = self._placed.contents.get(cluster)
+            served = content.kinds.get(ref.kind) if content is not None else None
+            if served is None or self._collectors(cluster, ref):
+                return None
+            kind = kind_of(f"{ref.group}/{record.version}".removeprefix("/"), served.kind)
+            version = self._collected.version(cluster)
+            rows[cluster] = Row(record.revision, record.written, version, kind, state=associated)
+        return rows
 
     async def _read_risen(self, mailbox: str, state: _Mailbox, risen: dict[Kind, list[ObjectRef]]) -> None:
         """Read what came up: what is due, and at first all of it."""
