@@ -56,7 +56,7 @@ class WhereResolver:
     name = "where-resolver"
 
     def __init__(self, client: Client, export: str) -> None:
-        self.queue: WorkQueue[WhereKey] = WorkQueue()
+        self.queue: WorkQueue[WhereKey] = WorkQueue(in_turn=True)
         self.view = ExportView(client, export, KINDS, self._changed, self._follow_access)
         self.access = LocationAccess(self.view, self._access_changed)
         self._index = WhereIndex()

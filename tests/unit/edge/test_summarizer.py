@@ -16,7 +16,7 @@ from atoll.edge.placement_translator.records import Copy
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.summarizer.reports import Reports
 from atoll.edge.summarizer.rows import MAX_SINGLE
-from atoll.edge.summarizer.summaries import WRITE_S, SummaryKey
+from atoll.edge.summarizer.summaries import MAX_OF_OBJECT, WRITE_S, SummaryKey
 from atoll.edge.summarizer.summarizer import StatusSummarizer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind
@@ -438,3 +438,28 @@ def test_with_as_many_errors_as_are_told_nothing_counts_as_applied() -> None:
     assert not reports.get("m").has_applied(BOAT, 10)
     assert is_new(BOAT, 10)
     assert not reports.put("m", {"status": {"appliedRevision": "60", "errors": rows}})(BOAT, 10)
+
+
+async def test_of_the_placements_that_send_an_object_the_first_by_name_have_summaries() -> None:
+    world = World(1)
+    names = [f"p{number:02}" for number in range(MAX_OF_OBJECT + 5)]
+
+    async def look(*names: str) -> set[str]:
+        """The placements of which there are summaries once all were looked at."""
+        world.content.put(BOAT, Item(Selection(names), ("v1",), "digest", "boat-uid"))
+        world.summaries.look("work", [BOAT])
+        world.now_s += 10 * WRITE_S
+        for name in names:
+            await world.summaries.reconcile(SummaryKey("work", "default", f"boat-uid.{name}"))
+        return {name.partition(".")[2] for name in world.server.summaries}
+
+    for name in ("a", *names):
+        metadata = {"name": name, "uid": name, "generation": 1}
+        world.topology.set_placement("work", name, {"metadata": metadata, "spec": {}})
+    await world.begin()
+    assert await look(*names) == set(names[:MAX_OF_OBJECT])
+    assert await look("a", *names) == {"a", *names[: MAX_OF_OBJECT - 1]}, "one more that is before the others"
+    world.topology.set_placement("work", "a", None)
+    assert await look(*names) == {*names[:MAX_OF_OBJECT]} | {"a"}
+    await world.summaries.reconcile(SummaryKey("work", "default", "boat-uid.a"))
+    assert "boat-uid.a" not in world.server.summaries, "its placement is gone"

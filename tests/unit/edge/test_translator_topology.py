@@ -41,10 +41,12 @@ def test_a_destination_counts_once_its_mailbox_is_ready_and_its_placement_is_val
     found.set_mailbox(A, "m1")
     assert found.mailboxes(W, ["p"]) == {"m1"}
     assert found.senders("m1") == {W: {"p"}}
+    assert found.is_sent_to("m1")
     assert found.set_placement(W, "p", placement("p", upsync=[{"apiGroup": "x", "resources": ["*", "a"]}]))
     assert found.senders("m1") == {}
+    assert not found.is_sent_to("m1"), "the placement is not valid any more"
     assert found.destinations(W, "p") == {}
-    assert (found.names(W), found.placements(W)) == (["p"], [])
+    assert (found.names(W), found.placements(W), found.placement(W, "p")) == (["p"], [], None)
 
 
 def test_a_slice_that_changes_names_the_mailboxes_that_come_and_go() -> None:
@@ -66,6 +68,18 @@ def test_only_what_a_placement_asks_for_is_a_change_of_it() -> None:
     assert found.set_placement(W, "p", going)
     assert found.workspaces() == set()
     assert found.object_of(W, "p") is None
+
+
+def test_a_placement_that_is_made_again_is_found_by_its_new_uid_alone() -> None:
+    found = Topology()
+    for uid in ("old", "new"):
+        obj = placement("p")
+        obj["metadata"]["uid"] = uid
+        found.set_placement(W, "p", obj)
+    assert found.placement_with(W, "new") == found.placement(W, "p") is not None
+    assert found.placement_with(W, "old") is None
+    found.set_placement(W, "p", None)
+    assert found.placement_with(W, "new") is None
 
 
 def test_a_mailbox_that_is_made_again_is_another_one() -> None:

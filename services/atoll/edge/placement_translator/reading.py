@@ -6,7 +6,9 @@ never on what it sent before; a kind that may not be read sends nothing.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -26,6 +28,8 @@ from atoll.machinery.meta.status import Forbidden, NotFound
 
 #: Objects read in a page, and objects of a kind that are read one by one; more are listed.
 PAGE, MAX_SINGLE = 500, 16
+#: How long a reading works before others go on.
+SLICE_S = 0.005
 #: What is forbidden in a workspace that lets nobody in.
 EVERY_KIND: Kind = ("*", "*")
 #: Keeps an object for its copies; returns what it gives to them.
@@ -42,6 +46,7 @@ class Reading:
     ) -> None:
         self._client, self._content, self._keep, self._since = client, content, keep, since
         self._placements, self._built_ins = rules
+        self._slice_end_s = time.monotonic() + SLICE_S
         #: Objects that are sent otherwise than before, with their placements before and after.
         self.changed: dict[ObjectRef, set[str]] = {}
 
@@ -53,7 +58,11 @@ class Reading:
         except Forbidden:
             content.kinds, content.forbidden = {}, {EVERY_KIND}
         await self._read_namespaces()
-        wanted = [kind for kind in content.kinds.values() if self._is_wanted(kind)]
+        wanted = []
+        for kind in content.kinds.values():
+            if self._is_wanted(kind):
+                wanted.append(kind)
+            await self._yield()
         for kind in wanted:
             await self._list(kind)
         read = {(each.resource.group, each.resource.plural) for each in wanted}
@@ -109,6 +118,12 @@ class Reading:
             return CustomizerState(problem="may not be read by the account of the placement translator")
         return CustomizerState(_digest(self._keep(ref, obj)), expands(obj))
 
+    async def _yield(self) -> None:
+        """Let others go on after a while: of many placements each is tried for each kind and object."""
+        if time.monotonic() > self._slice_end_s:
+            await asyncio.sleep(0)
+            self._slice_end_s = time.monotonic() + SLICE_S
+
     def _is_wanted(self, kind: ServedKind) -> bool:
         key = kind.resource.group, kind.resource.plural
         is_carried = "list" in kind.verbs and goes_to_mailbox(*key) and key not in DEFINERS
@@ -129,7 +144,9 @@ class Reading:
         key, seen = (kind.resource.group, kind.resource.plural), set[ObjectRef]()
         try:
             async for page in self._client.pages(kind.resource, limit=str(PAGE)):
-                seen.update(self._take(kind, obj) for obj in page["items"])
+                for obj in page["items"]:
+                    seen.add(self._take(kind, obj))
+                    await self._yield()
         except (Forbidden, NotFound):
             self._content.forbidden.add(key)
             seen.clear()

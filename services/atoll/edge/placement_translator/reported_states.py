@@ -41,7 +41,7 @@ class ReportedStates:
 
     def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
-        self.queue: WorkQueue[ReportedKey] = WorkQueue()
+        self.queue: WorkQueue[ReportedKey] = WorkQueue(in_turn=True)
         #: What has a reported state, by workspace, with its version.
         self._reported: dict[str, dict[ObjectRef, str]] = {}
 

@@ -54,7 +54,7 @@ class Statuses:
 
     def __init__(self, view: ExportView, topology: Topology, contents: Contents) -> None:
         self._view, self._topology, self._contents = view, topology, contents
-        self.queue: WorkQueue[Key] = WorkQueue()
+        self.queue: WorkQueue[Key] = WorkQueue(in_turn=True)
         self._started_s = time.monotonic()
         #: Set before the first reconcile.
         self.projection: Projection
@@ -114,7 +114,8 @@ class Statuses:
         return self._started_s + READ_S - time.monotonic()
 
     def _projected(self, cluster: str, name: str, content: Content) -> Projected:
-        placements = [each for each in self._topology.placements(cluster) if each.name == name]
+        placement = self._topology.placement(cluster, name)
+        placements = [] if placement is None else [placement]
         asked = {key for key in content.forbidden if _is_about(key, placements)}
         found = self._topology.destinations(cluster, name)
         sends = partial(content.sends, placement=name)

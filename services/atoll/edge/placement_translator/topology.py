@@ -33,6 +33,8 @@ class Topology:
         #: Workspace -> name -> placement as it is stored.
         self._objects: dict[str, dict[str, Object]] = defaultdict(dict)
         self._valid: dict[str, dict[str, Placement]] = defaultdict(dict)
+        #: Workspace -> uid -> name of a placement.
+        self._by_uid: dict[str, dict[str, str]] = defaultdict(dict)
         self._slices: dict[Key, dict[str, Object]] = defaultdict(dict)
         self._destinations: dict[Key, dict[str, Destination]] = {}
         #: Location -> its parameters and a digest of them, and the destinations that it stands for.
@@ -52,14 +54,16 @@ class Topology:
     def set_placement(self, cluster: str, name: str, obj: Object | None) -> bool:
         """Take over a placement, None if it is gone; return whether what it asks for changed."""
         before = self._valid[cluster].pop(name, None)
-        if obj is None or "deletionTimestamp" in obj["metadata"]:
-            self._objects[cluster].pop(name, None)
-        else:
+        stored = self._objects[cluster].pop(name, None)
+        if stored is not None:
+            self._by_uid[cluster].pop(stored["metadata"].get("uid", ""), None)
+        if obj is not None and "deletionTimestamp" not in obj["metadata"]:
             self._objects[cluster][name] = obj
+            self._by_uid[cluster][obj["metadata"].get("uid", "")] = name
             with suppress(InvalidPlacement):
                 self._valid[cluster][name] = placement_of(obj)
         after = self._valid[cluster].get(name)
-        for each in (self._objects, self._valid):
+        for each in (self._objects, self._valid, self._by_uid):
             if not each[cluster]:
                 del each[cluster]
         return before != after
@@ -143,6 +147,14 @@ class Topology:
         """Return the valid placements of a workspace."""
         return list(self._valid.get(cluster, {}).values())
 
+    def placement(self, cluster: str, name: str) -> Placement | None:
+        """Return a placement if it is valid."""
+        return self._valid.get(cluster, {}).get(name)
+
+    def placement_with(self, cluster: str, uid: str) -> Placement | None:
+        """Return the placement with a uid if it is valid."""
+        return self.placement(cluster, self._by_uid.get(cluster, {}).get(uid, ""))
+
     def workspaces(self) -> set[str]:
         """Return the workspaces with placements."""
         return set(self._objects)
@@ -163,6 +175,11 @@ class Topology:
             if placement in self._valid.get(cluster, {}):
                 found.setdefault(cluster, set()).add(placement)
         return found
+
+    def is_sent_to(self, mailbox: str) -> bool:
+        """Whether a mailbox is a destination, without a walk of all placements that have it as one."""
+        keys = self._senders.get(self._names.get(mailbox, ""), ())
+        return any(placement in self._valid.get(cluster, {}) for cluster, placement in keys)
 
     def cluster_of(self, name: str) -> str:
         """Return the logical cluster of a mailbox, "" while it is not ready."""

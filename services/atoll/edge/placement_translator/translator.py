@@ -292,7 +292,7 @@ class PlacementTranslator:
         self._is_follow_due = False
         if self._follow is None:
             return
-        mailboxes = {each for each in self._topology.all_mailboxes() if self._topology.senders(each)}
+        mailboxes = {each for each in self._topology.all_mailboxes() if self._topology.is_sent_to(each)}
         self._follow(self, self._topology.workspaces() | mailboxes | self._projection.active())
 
 

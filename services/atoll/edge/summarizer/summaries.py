@@ -20,6 +20,7 @@ from atoll.edge.changes import Change
 from atoll.edge.export_view import ExportView
 from atoll.edge.kinds import STATUS_SUMMARIES
 from atoll.edge.objects import NAMESPACES
+from atoll.edge.placement_translator.content import Item
 from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.placement_translator.placement_status import name_of
 from atoll.edge.summarizer.findings import Finder, Subjects
@@ -41,6 +42,8 @@ REPORT_S = 40e-6
 #: How long after a start a summary waits for mailboxes to be read.
 READ_S = 30.0
 PAGE = 200
+#: Placements by which one object has summaries, the first by name: their number is else that of objects by placements.
+MAX_OF_OBJECT = 20
 #: When to look again at what may not be written.
 REFUSED = Backoff(5.0, 300.0)
 
@@ -77,7 +80,7 @@ class Summaries:
 
     def __init__(self, base: Client, view: ExportView, placed: Placed, rows: Rows, finder: Finder) -> None:
         self._base, self._view, self._placed, self._rows, self._finder = base, view, placed, rows, finder
-        self.queue: WorkQueue[SummaryKey] = WorkQueue()
+        self.queue: WorkQueue[SummaryKey] = WorkQueue(in_turn=True)
         #: Workspace -> summaries that are there; it is here once they were listed.
         self._written: dict[str, dict[SummaryKey, _Written]] = {}
         #: Workspace -> object -> its summaries, as long as they are there.
@@ -92,7 +95,7 @@ class Summaries:
         for ref in refs:
             item = content.items.get(ref) if content is not None else None
             found = set(known.get(ref, ()))
-            for placement in item.selection.placements if item is not None else ():
+            for placement in _summarized(item) if item is not None else ():
                 if item is not None and (uid := self._uid(cluster, placement)):
                     found.add(SummaryKey(cluster, ref.namespace or REPORT_NAMESPACE, f"{item.uid}.{uid}"))
             self._add(found)
@@ -183,19 +186,19 @@ class Summaries:
     def _subject(self, key: SummaryKey) -> Subjects | None:
         """Return what a summary is about, None if nothing any more."""
         uid, _, placement_uid = key.name.partition(".")
-        for placement in self._placed.topology.placements(key.cluster):
-            if self._uid(key.cluster, placement.name) != placement_uid:
-                continue
-            for members in placement.upsync:
-                if set_uid(members) == uid:
-                    ref = ObjectRef(members.api_group, ".".join(members.resources), "", "")
-                    subject = Subject(uid, placement.name, placement_uid, ref, set_title(members))
-                    return Subjects(key.cluster, subject, members)
-            content = self._placed.contents.get(key.cluster)
-            ref_of = content.by_uid.get(uid) if content is not None else None
-            if content is not None and ref_of is not None and content.sends(ref_of, placement.name):
-                return Subjects(key.cluster, Subject(uid, placement.name, placement_uid, ref_of, name_of(ref_of)))
-        return None
+        placement = self._placed.topology.placement_with(key.cluster, placement_uid)
+        if placement is None:
+            return None
+        for members in placement.upsync:
+            if set_uid(members) == uid:
+                ref = ObjectRef(members.api_group, ".".join(members.resources), "", "")
+                subject = Subject(uid, placement.name, placement_uid, ref, set_title(members))
+                return Subjects(key.cluster, subject, members)
+        content = self._placed.contents.get(key.cluster)
+        ref_of = content.by_uid.get(uid) if content is not None else None
+        if content is None or ref_of is None or placement.name not in _summarized(content.items[ref_of]):
+            return None
+        return Subjects(key.cluster, Subject(uid, placement.name, placement_uid, ref_of, name_of(ref_of)))
 
     def _wait_s(self, of: Subjects, now_s: float) -> float:
         """Return how long to wait for mailboxes that were not read yet: what was said before the start may hold."""
@@ -258,6 +261,11 @@ class Summaries:
         with suppress(AlreadyExists):
             await self._base.cluster(key.cluster).create(NAMESPACES, namespace)
         return await client.apply(STATUS_SUMMARIES, body)
+
+
+def _summarized(item: Item) -> tuple[str, ...]:
+    """Return the placements by which an object has summaries."""
+    return item.selection.placements[:MAX_OF_OBJECT]
 
 
 def _free_at_s(written: _Written, count: int) -> float:

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from atoll.machinery.control.turns import Turns
 from atoll.machinery.process.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
@@ -34,15 +35,17 @@ def _cluster_of(key: Hashable) -> Hashable:
 
 
 class WorkQueue(Generic[K]):
-    """Keys to reconcile, in the order in which they were added.
+    """Keys to reconcile, in the order in which they were added; with `in_turn` of each logical cluster one in turn.
 
     A key may be added while it is in work: it is taken again afterwards. The number of keys is bounded by the number of
     objects; each costs one tuple. `clock` returns monotonic seconds. Belongs to one event loop.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, max_delay_s: float = MAX_DELAY_S) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, max_delay_s: float = MAX_DELAY_S, *, in_turn: bool = False
+    ) -> None:
         self._clock, self._backoff = clock, Backoff(BASE_DELAY_S, max_delay_s, 0.75, 1.25)
-        self._ready: deque[K] = deque()
+        self._ready: deque[K] | Turns[K] = Turns(_cluster_of) if in_turn else deque()
         #: Keys ready or delayed, and the lowest revision at which each was added.
         self._since: dict[K, int] = {}
         self._working: dict[K, int] = {}

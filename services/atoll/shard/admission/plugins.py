@@ -17,6 +17,7 @@ from atoll.shard.admission.apiconversions import ApiConversions
 from atoll.shard.admission.apiexports import ApiExports
 from atoll.shard.admission.apiresourceschemas import ApiResourceSchemas
 from atoll.shard.admission.cachedresources import CachedEndpointSlices, CachedResourceReferences
+from atoll.shard.admission.edgeplacements import EdgePlacements
 from atoll.shard.admission.endpointslices import EndpointSlices
 from atoll.shard.admission.export_identities import ExportIdentities
 from atoll.shard.admission.gate import Gate
@@ -66,6 +67,7 @@ def plugins(
         CachedEndpointSlices(facts, may),
         Replication(facts),
         PermissionClaims(),
+        EdgePlacements(),
         StatusCollectors(),
         *own_rules(),
         DryRunLimits(),
