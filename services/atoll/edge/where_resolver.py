@@ -28,11 +28,12 @@ from atoll.machinery.edge.placements import InvalidPlacement, placement_of
 from atoll.machinery.edge.slices import SliceWrites, destinations_of, placement_name_of, plan_slices
 from atoll.machinery.edge.where import Destination, Key, Resolution, WhereIndex, location_of, sync_target_of
 from atoll.machinery.meta import times
-from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, set_condition
+from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, find, set_condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.process.backoff import Backoff
 
 KINDS = (PLACEMENTS, SLICES, LOCATIONS, SYNC_TARGETS)
 #: Prefix of the annotations that say what is wrong with a placement from before it was refused.
@@ -40,6 +41,8 @@ ERROR_ANNOTATION = "validation-error.kubestellar.io/"
 RESOLVED = "Resolved"
 #: Most names in a condition's text.
 MAX_NAMED, MAX_WARNINGS = 10, 4096
+#: After others wrote the status at the same time: until theirs was seen.
+CONTESTED = Backoff(0.1, 10.0)
 
 
 class WhereKey(NamedTuple):
@@ -87,8 +90,7 @@ class WhereResolver:
             self._store(WhereKey(kind, cluster, name), new)
             self._add(self._index.set_location(key, None if new is None else location_of(cluster, new)))
         elif kind == PLACEMENTS:
-            self._store(WhereKey(kind, cluster, name), new)
-            self._index.set_placement(key, None if new is None else _selectors(new))
+            self._placement_changed(WhereKey(kind, cluster, name), new)
         elif kind == BINDINGS:
             # The workspace may be known, or accept the claims, from now on.
             self.access.changed(cluster)
@@ -99,6 +101,15 @@ class WhereResolver:
         else:
             self._objects[key] = new
         self.queue.add(key)
+
+    def _placement_changed(self, key: WhereKey, new: Object | None) -> None:
+        before = self._objects.get(key)
+        if before is not None and new is not None and _own_part(before) == _own_part(new):
+            # What others write in its status.
+            self._objects[key] = new
+            return
+        self._store(key, new)
+        self._index.set_placement((key.cluster, key.name), None if new is None else _selectors(new))
 
     def _target_changed(self, key: Key, new: Object | None) -> None:
         before = self._index.locations_at(key)
@@ -162,7 +173,9 @@ class WhereResolver:
         await _write_slices(client, plan_slices(obj, found.destinations, slices))
         await _write_errors(client, obj, errors)
         status = placement_status(obj, found, errors)
-        if status != status_of(obj) and await _write_status(client, obj, status):
+        if status != status_of(obj):
+            if not await _write_status(client, obj, status):
+                return CONTESTED
             await tell(client, obj, status, (RESOLVED,), self.name)
         await self._warn(client, obj, found)
         if unread:
@@ -218,6 +231,14 @@ def placement_status(obj: Object, found: Resolution, errors: list[str]) -> Objec
     }
 
 
+def _own_part(obj: Object) -> tuple[object, ...]:
+    """Return what is resolved of a placement, and what is written of it here."""
+    metadata, status = obj["metadata"], status_of(obj)
+    own = (status.get("specGeneration"), status.get("matchingLocationCount"), find(conditions_of(obj), RESOLVED))
+    total = (status.get("destinations") or {}).get("total")
+    return metadata["uid"], metadata["generation"], annotations_of(obj), *own, total
+
+
 def _selectors(obj: Object) -> tuple[LabelSelector, ...]:
     try:
         return placement_of(obj).selectors
@@ -258,7 +279,7 @@ async def _write_errors(client: Client, obj: Object, errors: list[str]) -> None:
 
 
 async def _write_status(client: Client, obj: Object, status: Object) -> bool:
-    """Write the status, unless others wrote meanwhile: after a conflict the new state comes as a change."""
+    """Write the status, unless others wrote meanwhile; return whether it was written."""
     metadata = obj["metadata"]
     patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
     try:

@@ -1,0 +1,112 @@
+"""When a placement is resolved anew: not for what others write in its status."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+
+from atoll.edge.kinds import PLACEMENTS
+from atoll.edge.where_resolver import CONTESTED, WhereKey, WhereResolver
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Conflict
+from atoll.machinery.meta.wellknown import CLUSTER
+
+KEY = WhereKey(PLACEMENTS, "work", "p")
+
+
+class Account:
+    """The resolver's client: takes a status of the newest revision alone, and any slice."""
+
+    def __init__(self) -> None:
+        self.revision, self.statuses = "1", list[Object]()
+
+    def view(self, url: str, cluster: str = "") -> Account:
+        return self
+
+    def cluster(self, cluster: str) -> Account:
+        return self
+
+    async def create(self, resource: Resource, obj: Object) -> Object:
+        return obj
+
+    async def patch(self, resource: Resource, name: str, body: Object, subresource: str = "") -> None:
+        if body["metadata"]["resourceVersion"] != self.revision:
+            raise Conflict("it was changed")
+        self.statuses.append(body["status"])
+
+
+def placement(revision: str = "1") -> Object:
+    resolved = {"type": "Resolved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"specGeneration": 1, "matchingLocationCount": 0, "conditions": [resolved], "destinations": {"total": 0}}
+    notes = {CLUSTER: "work", "note": "a"}
+    metadata = {"name": "p", "uid": "u", "generation": 1, "resourceVersion": revision, "annotations": notes}
+    return {"metadata": metadata, "spec": {"locationSelectors": [], "downsync": []}, "status": status}
+
+
+def resolver() -> tuple[WhereResolver, Account]:
+    account = Account()
+    found = WhereResolver(cast(Client, account), "edge.kubestellar.io")
+    found.view.client = lambda cluster: cast(Any, account)  # type: ignore[method-assign]
+    return found, account
+
+
+async def is_due(found: WhereResolver, before: Object, after: Object) -> bool:
+    """Whether a placement is resolved again after a change, when it was resolved before."""
+    found._changed(PLACEMENTS, None, before)
+    key, _ = await found.queue.take()
+    found.queue.done(key)
+    assert len(found.queue) == 0
+    found._changed(PLACEMENTS, before, after)
+    return len(found.queue) > 0
+
+
+async def test_what_others_write_in_a_status_resolves_nothing() -> None:
+    found, _ = resolver()
+    after = placement("2")
+    after["status"] |= {"objectCount": 7, "destinations": {"total": 0, "failing": 1}}
+    after["status"]["conditions"].append({"type": "Projected", "status": "True"})
+    assert not await is_due(found, placement(), after)
+    # It is what is written next.
+    assert found._objects[KEY] is after
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("metadata", "generation"), 2),
+        (("metadata", "uid"), "other"),
+        (("metadata", "annotations", "note"), "b"),
+        (("status", "specGeneration"), 0),
+        (("status", "matchingLocationCount"), 9),
+        (("status", "destinations", "total"), 9),
+        (("status", "conditions"), []),
+    ],
+)
+async def test_a_change_of_what_is_resolved_or_written_does(path: tuple[str, ...], value: object) -> None:
+    found, _ = resolver()
+    after = deepcopy(placement("2"))
+    place = after
+    for each in path[:-1]:
+        place = place[each]
+    place[path[-1]] = value
+    assert await is_due(found, placement(), after)
+
+
+async def test_a_status_that_others_were_faster_with_is_written_after_theirs() -> None:
+    found, account = resolver()
+    before = placement()
+    before["status"] = {}
+    found._changed(PLACEMENTS, None, before)
+    account.revision = "2"
+    assert await found.reconcile(KEY) is CONTESTED
+    assert account.statuses == []
+    after = placement("2")
+    after["status"] = {"objectCount": 7}
+    found._changed(PLACEMENTS, before, after)
+    assert await found.reconcile(KEY) is None
+    (status,) = account.statuses
+    assert (status["objectCount"], status["matchingLocationCount"]) == (7, 0)
