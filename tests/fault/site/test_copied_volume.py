@@ -1,7 +1,8 @@
 """A second process of one shard is started by mistake, on a copy of its volume: the later one fences off the earlier.
 
 Its first message in the stream of the shard does: the earlier one reads the end of its stream each three seconds while
-it has nothing to send, and ends. On the same volume the lock refuses it (`integration/standalone/test_lifecycle`).
+it has nothing to send, and ends. So it does where both have one epoch. On the same volume the lock refuses it
+(`integration/standalone/test_lifecycle`).
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import lmdb
+import msgspec
 import pytest
 
+from atoll.machinery.storage.environment.databases import MAX_DATABASES
 from atoll.standalone.site.processes import ProcessSpec
 from harness.clients.api import configmap, eventually
 from harness.clients.site_operations import MAPS, made
@@ -22,6 +27,8 @@ from harness.servers.site import ServingProcess, Site
 pytestmark = pytest.mark.long
 
 PATIENCE_S = 120.0
+#: Less than the clocks of two writers may differ by (`resume`).
+AHEAD_S = 200
 
 
 class Twins(NamedTuple):
@@ -33,6 +40,7 @@ class Twins(NamedTuple):
     second: ServingProcess
     path: str
     cluster: str
+    one_epoch: bool
 
 
 def beside(site: Site, shard: ServingProcess, directory: Path) -> ServingProcess:
@@ -44,21 +52,31 @@ def beside(site: Site, shard: ServingProcess, directory: Path) -> ServingProcess
     return ServingProcess(site, ProcessSpec(f"{shard.name}-copy", tuple(arguments), f"https://127.0.0.1:{port}"))
 
 
-@pytest.fixture
-def twins(tmp_path: Path) -> Iterator[Twins]:
+def give_epoch_ahead(directory: Path) -> None:
+    """Set the epoch of a store so far ahead of the clock that each opening in the next minutes only adds one."""
+    with closing(lmdb.open(str(directory), max_dbs=MAX_DATABASES, map_size=1 << 30)) as env:
+        meta = env.open_db(b"meta", create=False)
+        with env.begin(write=True, db=meta) as txn:
+            txn.put(b"epoch", msgspec.msgpack.encode(int(time.time()) + AHEAD_S))
+
+
+@pytest.fixture(params=["another epoch", "the same epoch"])
+def twins(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Twins]:
     with Site(tmp_path, shards=2) as site:
         first = site.shards["shard-1"]
         path, cluster = made(site, "root", "shard-1")
         site.proxy.api(path).post(MAPS, configmap("kept"))
         first.stop()
+        if request.param == "the same epoch":
+            give_epoch_ahead(site.layout.shard("shard-1") / "store")
         shutil.copytree(site.layout.shard("shard-1"), tmp_path / "copy")
         first.start()
-        # Epochs are seconds: in the same one neither of the two would be the later one.
+        # Epochs are seconds.
         started_s = int(time.time())
         eventually(lambda: int(time.time()) > started_s, "the next second")
         second = beside(site, first, tmp_path / "copy")
         try:
-            yield Twins(site, first, second, path, cluster)
+            yield Twins(site, first, second, path, cluster, request.param == "the same epoch")
         finally:
             second.stop()
 
@@ -69,6 +87,7 @@ def test_the_process_on_the_copy_goes_on_and_the_one_before_ends_without_a_write
     eventually(lambda: not first.running, "the first one ends", PATIENCE_S)
     assert "writer was deposed" in first.log()
     assert "writer was deposed" not in second.log()
+    assert ("may have this epoch" in second.log()) == twins.one_epoch
     later = second.api(twins.cluster).at_once()
     later.get(f"{MAPS}/kept")
     later.post(MAPS, configmap("after"))

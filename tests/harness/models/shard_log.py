@@ -134,6 +134,9 @@ class ShardLog:
         start = bisect.bisect_right(self.entries, revision, key=lambda entry: entry.revision)
         return self.entries[start : start + limit]
 
+    def holds(self, revision: int) -> bool:
+        return any(entry.revision == revision for entry in self.entries)
+
     def backlog(self, revision: int, limit: int) -> int:
         start = bisect.bisect_right(self.entries, revision, key=lambda entry: entry.revision)
         return min(limit, len(self.entries) - start)

@@ -259,11 +259,13 @@ async def test_the_number_of_copies_is_changed_in_place(tmp_path: Path) -> None:
             await drained(running)
             created = (await nats.info(CHANGES))["created"]
         for replicas in (3, 1):
+            log = log.reopened()
             async with publishing(log, nats, RetentionLimits(replicas=replicas)) as running:
                 write(log, 100)
                 await drained(running)
                 info = await nats.info(CHANGES)
                 assert (info["config"]["num_replicas"], info["created"]) == (replicas, created)
+        log = log.reopened()
         async with publishing(log, nats, RetentionLimits()) as running:
             write(log, 10)
             await drained(running)

@@ -49,6 +49,11 @@ class PublishedLog:
         """Return entries above a revision, in order. Raise RevisionCompacted below the floor."""
         return self._store.tail(revision, limit)
 
+    def holds(self, revision: int) -> bool:
+        """Return whether an entry has this very revision. False for one that compaction dropped."""
+        with self._environment.reading() as txn:
+            return self._records.entry(txn, revision) is not None
+
     def backlog(self, revision: int, limit: int) -> int:
         """Return the number of entries above a revision, at most `limit`."""
         count = 0

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
@@ -14,9 +15,9 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.connection import Unavailable
 from atoll.machinery.stream.definitions import AS_DEFINED
 from atoll.machinery.stream.event_keys import EventKeys
-from atoll.machinery.stream.events import Operation, Phase
+from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher.changes import ChangesWriter
-from atoll.machinery.stream.publisher.log_events import control
+from atoll.machinery.stream.publisher.log_events import control, from_entry
 from atoll.machinery.stream.publisher.publish_window import WindowLimits
 from atoll.machinery.stream.publisher.resume import StreamTip
 from atoll.machinery.stream.publisher.state import StateWriter
@@ -101,6 +102,57 @@ async def test_a_fence_is_sent_again_until_a_message_was_acknowledged(log: Shard
     assert await session(writer, tip, acknowledged=1) == [FENCED, "MODIFIED"]
     put(log)
     assert await session(writer, tip, acknowledged=0) == ["MODIFIED", "MODIFIED"]
+
+
+async def test_a_message_of_its_own_epoch_is_anothers_unless_it_sent_it(log: ShardLog) -> None:
+    own = control(CHANGES, Operation.FENCE, log.identity, log.last())
+    epoch, writer = log.identity.epoch, writing(ChangesWriter, log)
+    put(log)
+    assert await session(writer, StreamTip("created", 7, own, 7), acknowledged=1) == [FENCED, "MODIFIED"]
+    assert writer._feed.identity.epoch == epoch + 1
+    later = control(CHANGES, Operation.FENCE, writer._feed.identity, log.last())
+    put(log)
+    put(log)
+    # Both were sent, and one was acknowledged.
+    assert FENCED not in await session(writer, StreamTip("created", 9, later, 9), acknowledged=0)
+    assert writer._feed.identity.epoch == epoch + 1
+    assert FENCED in await session(writer, StreamTip("created", 20, later, 20), acknowledged=0)
+    assert writer._feed.identity.epoch == epoch + 2
+
+
+async def test_a_message_without_an_answer_and_one_of_a_new_stream_may_be_anothers(log: ShardLog) -> None:
+    epoch, writer = log.identity.epoch, writing(ChangesWriter, log)
+    earlier = control(CHANGES, Operation.FENCE, log.reopened(epoch=-1).identity, log.last())
+    own = control(CHANGES, Operation.FENCE, log.identity, log.last())
+    put(log)
+    await session(writer, StreamTip("created", 7, earlier, 7), acknowledged=0)
+    assert writer._feed.identity.epoch == epoch
+    await session(writer, StreamTip("created", 8, own, 8), acknowledged=1)
+    assert writer._feed.identity.epoch == epoch + 1
+    later = control(CHANGES, Operation.FENCE, writer._feed.identity, log.last())
+    await session(writer, StreamTip("again", 3, later, 3), acknowledged=1)
+    assert writer._feed.identity.epoch == epoch + 2
+
+
+async def test_what_the_log_lacks_is_followed_by_a_resync(log: ShardLog) -> None:
+    entry, resync = (
+        from_entry(CHANGES, log.identity, log.entries[0]),
+        control(CHANGES, Operation.RESYNC, log.identity, 0),
+    )
+
+    async def first(like: Event, revision: int, floor: int = 0) -> str:
+        opened = log.reopened()
+        opened.compact(floor)
+        tip = StreamTip("created", 7, msgspec.structs.replace(like, revision=revision), 7)
+        return (await session(writing(ChangesWriter, opened), tip, acknowledged=1))[0]
+
+    there = put(log)
+    put(log)
+    assert await first(entry, there) == FENCED
+    assert await first(entry, there + 1) == "RESYNC"
+    assert await first(entry, there, floor=there) == FENCED
+    # A message of the stream itself may stand between entries.
+    assert await first(resync, there + 1) == FENCED
 
 
 async def test_a_resync_is_a_fence(log: ShardLog) -> None:

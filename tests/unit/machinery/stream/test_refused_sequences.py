@@ -51,6 +51,7 @@ async def refused(monkeypatch: pytest.MonkeyPatch, ends: Iterator[int], acks: It
     writer = object.__new__(ChangesWriter)
     fields: dict[str, Any] = {"_keys": None, "_definition": {}, "stream": "s", "_mismatches": 0}
     methods: dict[str, Any] = {"_plan": lambda _: None, "_open": opened, "_close": nothing, "_follow": follow}
+    methods["consumer"] = str
     for name, value in {**fields, **methods}.items():
         setattr(writer, name, value)
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher.log_events import control
-from atoll.machinery.stream.publisher.resume import Deposed, ResumePlan, StreamCursor, StreamTip, resume_plan
+from atoll.machinery.stream.publisher.resume import Deposed, ResumePlan, StreamCursor, StreamTip, has_twin, resume_plan
 from harness.models.shard_log import Source
 
 ME = Source()
@@ -100,3 +100,12 @@ def test_an_epoch_ahead_of_the_clock_or_of_another_store_ends_nothing() -> None:
     assert after(resume_plan(CURSOR, tip(last(480, source=ahead)), ME, 0, NOW_S)) == (500, False)
     stranger = msgspec.structs.replace(ME, epoch=ME.epoch + 1, shard_uid="other")
     assert after(resume_plan(CURSOR, tip(last(480, source=stranger)), ME, 0, NOW_S)) == (0, True)
+
+
+def test_a_message_of_our_epoch_behind_all_that_was_sent_is_a_twins() -> None:
+    assert has_twin(tip(last(480), at=51), ME, 50)
+    assert has_twin(tip(last(480), at=51), ME, 0)
+    assert not has_twin(tip(last(480), at=50), ME, 50)
+    assert not has_twin(StreamTip("t0", 51), ME, 50)
+    for other in ({"epoch": ME.epoch - 1}, {"epoch": ME.epoch + 1}, {"shard_uid": "other"}):
+        assert not has_twin(tip(last(480, source=msgspec.structs.replace(ME, **other)), at=51), ME, 50)

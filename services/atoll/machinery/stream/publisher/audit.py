@@ -143,7 +143,7 @@ class StreamAudit:
 
     async def _read(self, connection: Connection, writer: StreamWriter, state: Object) -> ReadSurvey:
         until = state["last_seq"]
-        reader = PullConsumer(connection, writer.stream, f"atoll-audit-{writer.kind}")
+        reader = PullConsumer(connection, writer.stream, writer.consumer("audit"))
         found = ReadSurvey(state["first_seq"])
         await reader.open({"deliver_policy": "all", "headers_only": True})
         try:

@@ -37,4 +37,4 @@ class ChangesWriter(StreamWriter):
         return plan.after
 
     async def _resync(self, window: PublishWindow, after: int) -> None:
-        await self._send(window, [Outgoing(after, control(self.kind, Operation.RESYNC, self._log.identity, after))])
+        await self._send(window, [Outgoing(after, control(self.kind, Operation.RESYNC, self._identity, after))])

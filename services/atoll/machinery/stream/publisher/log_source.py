@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import msgspec
+
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 
 PAGE = 200
@@ -27,6 +29,20 @@ class LogIdentity(Protocol):
     def lineage(self) -> str: ...
     @property
     def epoch(self) -> int: ...
+
+
+class LaterIdentity(msgspec.Struct, frozen=True):
+    """The identity of a store whose process took a higher epoch than the opening gave it."""
+
+    shard: str
+    shard_uid: str
+    lineage: str
+    epoch: int
+
+    @classmethod
+    def after(cls, earlier: LogIdentity) -> LaterIdentity:
+        """Return the identity with the next epoch."""
+        return cls(earlier.shard, earlier.shard_uid, earlier.lineage, earlier.epoch + 1)
 
 
 class SourceEntry(Protocol):
@@ -69,6 +85,9 @@ class LogSource(Protocol):
     def tail(self, revision: int, limit: int) -> Sequence[SourceEntry]:
         """Up to `limit` entries above a revision, in order. May raise anything if `revision` is below the
         floor."""
+
+    def holds(self, revision: int) -> bool:
+        """Whether an entry has this very revision. False for one that compaction dropped."""
 
     def backlog(self, revision: int, limit: int) -> int:
         """How many entries stand above a revision, counted no further than `limit`."""

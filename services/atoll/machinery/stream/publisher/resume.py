@@ -77,6 +77,15 @@ def resume_plan(
     return plan
 
 
+def has_twin(tip: StreamTip, source: LogIdentity, sent_until: int) -> bool:
+    """Return whether another process of our epoch may have written the stream's last message: one behind all that this
+    process sent, the sequence `sent_until`. 0 where nothing that it sent was acknowledged."""
+    last = tip.event
+    if last is None or tip.sequence <= sent_until:
+        return False
+    return (last.shard_uid, last.epoch) == (source.shard_uid, source.epoch)
+
+
 def _decide(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, floor: int) -> ResumePlan:
     last = tip.event
     if last is not None and (last.lineage, last.shard_uid) != (source.lineage, source.shard_uid):

@@ -41,13 +41,13 @@ class StateWriter(StreamWriter):
     def _event(self, entry: SourceEntry) -> Event | None:
         stands = self._policy.replicated(entry.key, entry.value)
         if entry.operation == Operation.DELETED:
-            return tombstone(self._log.identity, entry.key, entry.revision) if stands else None
+            return tombstone(self._identity, entry.key, entry.revision) if stands else None
         if stands:
             return self._from_entry(entry)
         before = self._log.before(entry)
         if before is None or not self._policy.replicated(entry.key, before):
             return None
-        return tombstone(self._log.identity, entry.key, entry.revision)
+        return tombstone(self._identity, entry.key, entry.revision)
 
     @property
     def _filled_under(self) -> str:
@@ -70,7 +70,7 @@ class StateWriter(StreamWriter):
         return position
 
     async def _mark_phase(self, window: PublishWindow, position: int, phase: Phase) -> None:
-        event = control(self.kind, Operation.RESYNC, self._log.identity, position, phase)
+        event = control(self.kind, Operation.RESYNC, self._identity, position, phase)
         await self._send(window, [Outgoing(position, event)])
 
     async def _refill(self, window: PublishWindow, type: ResourceType, position: int) -> None:

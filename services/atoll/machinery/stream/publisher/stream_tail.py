@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
 import structlog
 
 from atoll.machinery.meta.objects import Object
@@ -28,11 +29,21 @@ _LOOK_BACK = 64
 _MAX_AGE_S = 30.0
 
 
+class ReadPlace(msgspec.Struct, frozen=True):
+    """A stream, and the name of the consumer that reads it. A second process that reads by the same name takes away
+    what the first one waits for."""
+
+    stream: str
+    consumer: str
+
+
 class StreamTail:
     """Reads the end of one stream on one connection. `on_foreign` is called with the number of foreign messages met."""
 
-    def __init__(self, connection: Connection, stream: str, keys: EventKeys, on_foreign: Callable[[int], None]) -> None:
-        self._connection, self._stream, self._keys, self._on_foreign = connection, stream, keys, on_foreign
+    def __init__(
+        self, connection: Connection, where: ReadPlace, keys: EventKeys, on_foreign: Callable[[int], None]
+    ) -> None:
+        self._connection, self._where, self._keys, self._on_foreign = connection, where, keys, on_foreign
         self._roots = VerifiedRoots()
         self._reader: PullConsumer | None = None
         self._opened_at = 0.0
@@ -73,8 +84,7 @@ class StreamTail:
     async def _open(self, first: int) -> None:
         await self.close()
         self._begin()
-        kind = "state" if "-state-" in self._stream else "changes"
-        self._reader = PullConsumer(self._connection, self._stream, f"atoll-tail-{kind}")
+        self._reader = PullConsumer(self._connection, self._where.stream, self._where.consumer)
         self._opened_at = time.monotonic()
         await self._reader.open({"deliver_policy": "by_start_sequence", "opt_start_seq": first})
 

@@ -24,7 +24,7 @@ from atoll.machinery.stream.events import Event, Operation, Phase, key_path, sta
 from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.end_check import EndCheck
 from atoll.machinery.stream.publisher.log_events import control, from_entry
-from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
+from atoll.machinery.stream.publisher.log_source import LaterIdentity, LogIdentity, LogSource, SourceEntry, StreamPolicy
 from atoll.machinery.stream.publisher.publish_window import (
     AckPosition,
     OutgoingMessage,
@@ -32,8 +32,8 @@ from atoll.machinery.stream.publisher.publish_window import (
     PublishWindow,
     WindowLimits,
 )
-from atoll.machinery.stream.publisher.resume import ResumePlan, StreamCursor, StreamTip, resume_plan
-from atoll.machinery.stream.publisher.stream_tail import StreamTail
+from atoll.machinery.stream.publisher.resume import ResumePlan, StreamCursor, StreamTip, has_twin, resume_plan
+from atoll.machinery.stream.publisher.stream_tail import ReadPlace, StreamTail
 from atoll.machinery.stream.signatures import RUN, header_lines, sign
 
 log = structlog.get_logger()
@@ -69,7 +69,10 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class LogFeed:
-    """The log as both writers read it. They are mostly at the same revision, so the second read is cached."""
+    """The log as both writers read it. They are mostly at the same revision, so the second read is cached.
+
+    `identity` is the log's; its epoch rises where a second process has the same one.
+    """
 
     def __init__(
         self,
@@ -80,8 +83,15 @@ class LogFeed:
         bounds: RetentionLimits,
     ) -> None:
         self.log, self.policy, self.keys, self.limits, self.bounds = source_log, policy, keys, limits, bounds
+        self.identity: LogIdentity = source_log.identity
+        #: A second process of the shard must not read by the same consumers.
+        self.process = secrets.token_hex(4)
         self._cached_at = (-1, -1)
         self._answer: Sequence[SourceEntry] = ()
+
+    def raise_epoch(self) -> None:
+        """Take the next epoch. The store keeps the one of its opening: the next one is higher by the clock."""
+        self.identity = LaterIdentity.after(self.identity)
 
     def tail(self, revision: int) -> Sequence[SourceEntry]:
         """Return the next entries above a revision, at most a batch. Raises what the log raises."""
@@ -103,7 +113,7 @@ class StreamWriter(abc.ABC):
     def __init__(self, feed: LogFeed) -> None:
         self._feed = feed
         self._log, self._policy, self._limits, self._keys = feed.log, feed.policy, feed.limits, feed.keys
-        self._identity = feed.log.identity
+        self._identity = feed.identity
         shard = self._identity.shard
         self._definition = definition(self.kind, shard, feed.bounds)
         self._connection: Connection | None = None
@@ -123,8 +133,10 @@ class StreamWriter(abc.ABC):
         #: The number of the stream's present filling; 0 for the first, and on changes.
         self._filling = 0
         self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
-        #: Whether the stream has a message of this process.
+        #: Whether the stream has a message of this process with its epoch.
         self._fenced = False
+        #: The highest sequence that a message of this process was sent for.
+        self._sent_until = 0
 
     @property
     def revision(self) -> int:
@@ -134,6 +146,10 @@ class StreamWriter(abc.ABC):
         if self._window is not None:
             return self._window.acked.revision if self._consumers_informed else self._informed_after
         return self._cursor.revision if self._cursor else 0
+
+    def consumer(self, purpose: str) -> str:
+        """Return the name of this process's consumer of the stream for a purpose."""
+        return f"atoll-{purpose}-{self.kind}-{self._feed.process}"
 
     def rebuild(self, reason: str) -> None:
         """Write the stream again from the log or the objects, now or as soon as there is a connection."""
@@ -156,7 +172,7 @@ class StreamWriter(abc.ABC):
             self._connection = None
 
     async def _run(self, connection: Connection) -> None:
-        tail = StreamTail(connection, self.stream, self._keys, self._note_foreign)
+        tail = StreamTail(connection, ReadPlace(self.stream, self.consumer("tail")), self._keys, self._note_foreign)
         stuck, end = 0, -1
         while True:
             info = await stream_admin.ensure_stream(connection, self._definition)
@@ -205,12 +221,15 @@ class StreamWriter(abc.ABC):
     # --- one session -------------------------------------------------------------------------------------
 
     def _plan(self, tip: StreamTip) -> ResumePlan:
-        plan = resume_plan(self._cursor, tip, self._log.identity, self._log.floor(), time.time())
+        self._part_from_twin(tip)
+        plan = resume_plan(self._cursor, tip, self._feed.identity, self._log.floor(), time.time())
         key = self._keys.current.id
         if self._cursor is not None and self._cursor.key != key and (self.renews_signatures or not self._cursor.key):
             plan = ResumePlan(self._retained_from(), True, "another key signs", purge=True)
         if self._cursor is not None and self._cursor.policy != self._filled_under:
             plan = ResumePlan(self._retained_from(), True, "other objects belong into the stream", purge=True)
+        if self.fences and tip.event is not None and not plan.restart and self._lacks(tip.event):
+            plan = ResumePlan(self._retained_from(), True, "the stream has an entry that the log lacks")
         if self._rebuild_wanted:
             plan = ResumePlan(self._retained_from(), True, self._rebuild_wanted, purge=True)
         self._rebuild_wanted = ""
@@ -225,11 +244,24 @@ class StreamWriter(abc.ABC):
         log.info("stream resumed", stream=self.stream, **facts)
         return plan
 
+    def _part_from_twin(self, tip: StreamTip) -> None:
+        """Take the next epoch, and fence with it, where another process of this one may have written last: two that
+        opened copies of one store in the same second have the same. The changes stream decides for both streams."""
+        sent_until = self._sent_until if self._fenced and tip.created == self._created else 0
+        if self.fences and has_twin(tip, self._feed.identity, sent_until):
+            log.warning("another process may have this epoch", stream=self.stream, epoch=self._feed.identity.epoch)
+            self._feed.raise_epoch()
+            self._fenced = False
+
+    def _lacks(self, event: Event) -> bool:
+        """Whether an object's event is of no entry here: a process on another copy of the store published it."""
+        return event.key is not None and event.revision > self._log.floor() and not self._log.holds(event.revision)
+
     async def _open(self, connection: Connection, tip: StreamTip, plan: ResumePlan) -> PublishWindow:
         written = tip.event.revision if tip.event is not None else 0
         window = PublishWindow(connection, self._limits, AckPosition(plan.after, tip.last_sequence, written))
         await window.open()
-        self._informed_after, self._identity = plan.after, self._log.identity
+        self._informed_after, self._identity = plan.after, self._feed.identity
         self._filling = max(self._cursor.filling if self._cursor else 0, tip.event.filling if tip.event else 0)
         self._window, self._created, self._saved_acks = window, tip.created, 0
         if plan.restart or self._cursor is None:
@@ -329,6 +361,7 @@ class StreamWriter(abc.ABC):
     def _signed(self, window: PublishWindow, messages: Sequence[OutgoingMessage]) -> Sequence[OutgoingMessage]:
         """Sign messages for the next sequences of the stream. Only this task sends, so nothing comes in between."""
         signatures = sign(self._keys.current, messages, window.next_sequence)
+        self._sent_until = max(self._sent_until, signatures[-1].sequence)
         for message, signature in zip(messages, signatures, strict=True):
             message.headers.extend(header_lines(signature))
         return messages
@@ -395,7 +428,7 @@ class StreamWriter(abc.ABC):
         if not (due or force):
             return
         acked = window.acked
-        lineage = self._log.identity.lineage
+        lineage = self._identity.lineage
         self._cursor = StreamCursor(
             acked.revision,
             acked.sequence,
