@@ -20,11 +20,7 @@ import pytest
 
 from harness.environment import ABSENT, ROOT
 
-COMMIT = "959f92e493e4bfd52f192d9d45d8f3cdab9431cd"
-#: A later one, which has event gateways.
-WITH_GATEWAYS = "0d9070ab82dba2ace1a561d894fd2623c398408f"
-
-
+COMMIT = "0d9070ab82dba2ace1a561d894fd2623c398408f"
 #: Settings that came after it. Who upgrades a site keeps those that it had.
 _LATER = ("--client-crl-file",)
 
@@ -35,13 +31,13 @@ class Startable(Protocol):
     environment: dict[str, str]
 
 
-def unpacked(directory: Path, commit: str = COMMIT) -> Path:
+def unpacked(directory: Path) -> Path:
     """The directory of its services, in a new directory."""
     archive = subprocess.run(
-        ["git", "archive", commit, "services", "schemas"], cwd=ROOT, capture_output=True, check=False
+        ["git", "archive", COMMIT, "services", "schemas"], cwd=ROOT, capture_output=True, check=False
     )
     if archive.returncode != 0:
-        pytest.skip(f"this clone does not have commit {commit[:8]}: {archive.stderr.decode().strip()}")
+        pytest.skip(f"this clone does not have commit {COMMIT[:8]}: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(directory, filter="data")
     return directory / "services"

@@ -1,8 +1,9 @@
 """A site is upgraded from the version before this one, and back, one process after the other and under load.
 
 Each order of shards, front proxies and cache server is taken: to this version kind by kind, and back in the same order,
-so that each kind of either version runs beside each of the other one. In every state workspaces, exports and bindings
-are made across the shards. Nothing acknowledged is lost, and no short request fails.
+so that each kind of either version runs beside each of the other one. The event gateway takes its turn at another place
+each time. In every state workspaces, exports and bindings are made across the shards. Nothing acknowledged is lost, no
+short request fails, and subscribers receive everything once and in order.
 """
 
 from __future__ import annotations
@@ -27,20 +28,32 @@ from atoll.standalone.site.processes import ProcessSpec
 from harness.clients.api import eventually
 from harness.clients.exports import BINDINGS, an_object, bind, make_export, objects_path, schema
 from harness.clients.site_operations import MAPS, made
+from harness.clients.site_subscriber import READ, READER, SiteSubscriber
 from harness.clients.site_traffic import Balancer, Watcher, Writer
 from harness.oracles.site_convergence import converged
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.earlier_version import run_by, settings_of_earlier, unpacked
 from harness.servers.in_process.cache_server import BASE
 from harness.servers.site import ServingProcess, Site
+from integration.views.test_apiexport import ENTER, give
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-KINDS = ("shards", "proxies", "cache server")
+KINDS, GATEWAY = ("shards", "proxies", "cache server"), "event gateway"
+#: How many of the others the gateway comes behind, in each of their orders: so each mix of versions is met.
+BEHIND = (3, 3, 2, 3, 2, 0)
 EXPORTS = "/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports"
 CIRCLES = schema("circles")
 PATIENCE_S = 120.0
 SECOND = "proxy-1"
+
+
+def orders() -> list[tuple[str, ...]]:
+    """All orders of the kinds, with the gateway before, between or behind them."""
+    return [
+        (*order[:place], GATEWAY, *order[place:])
+        for order, place in zip(itertools.permutations(KINDS), BEHIND, strict=True)
+    ]
 
 
 def second_proxy(site: Site, directory: Path) -> ServingProcess:
@@ -75,10 +88,18 @@ class Upgraded:
         self.watchers = {
             shard: Watcher(balancer, path, partial(self._is_away, shard)) for shard, path in places.items()
         }
+        self.subscribers = {shard: self._subscriber(path) for shard, path in places.items()}
         for watcher in self.watchers.values():
             watcher.once()
         for client in (*self.watchers.values(), *self.writers.values()):
             client.start()
+
+    def _subscriber(self, path: str) -> SiteSubscriber:
+        api = self.site.proxy.api(path)
+        give(api, READER, ENTER, READ)
+        found = SiteSubscriber(self.site, api, self.site.logs)
+        asyncio.run(found.receive([]))
+        return found
 
     def _is_away(self, shard: str) -> bool:
         return shard in self._away
@@ -90,6 +111,10 @@ class Upgraded:
             self._cache.stop()
             self._cache.start()
             asyncio.run(self._cache.ready())
+            return
+        if kind == GATEWAY:
+            run_by(services, self.site.gateway)
+            self.site.gateway.restart()
             return
         # A front proxy of the earlier version closes connections in their handshake when it ends.
         self._balancer.forgives = kind == "proxies" and services is None
@@ -128,6 +153,11 @@ class Upgraded:
             row = EXPORTS.replace("shards/*", f"shards/{there}").replace("clusters/*", f"clusters/{cluster}")
             asyncio.run(self._cache.until(f"{BASE}{row}/{name}", lambda answer: answer.code == 200))
 
+    def all_reaches_subscribers(self) -> None:
+        """Subscribers connect anew, and receive all that was acknowledged, once and in order."""
+        for shard, subscriber in self.subscribers.items():
+            asyncio.run(subscriber.receive(self.writers[shard].acknowledged.copy()))
+
     def _creates(self, path: str) -> bool:
         made_object = an_object(CIRCLES, f"c-{uuid.uuid4().hex[:6]}")
         return bool(self._proxies[1].api(path).send("POST", objects_path(CIRCLES), made_object).code == 201)
@@ -136,6 +166,7 @@ class Upgraded:
         for kind in order:
             self.replace(kind, services)
             self.works_across()
+            self.all_reaches_subscribers()
             self.load_goes_on()
 
     def stop(self) -> None:
@@ -148,6 +179,7 @@ class Upgraded:
             assert sorted(seen) == sorted(set(seen))
             items = json.loads(self.site.shards[shard].api(writer._path).get(MAPS).body)["items"]
             assert wanted <= {item["metadata"]["name"] for item in items}
+        self.all_reaches_subscribers()
         for watcher in self.watchers.values():
             watcher.over.set()
 
@@ -163,12 +195,13 @@ def upgraded(earlier: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     site = Site(directory, shards=2)
     second = second_proxy(site, directory / "second-proxy")
     cache = CacheProcess(directory / "cache", read_access(site.nats.url, str(site.layout.credential(CACHE_USER))))
-    serving = [*site.shards.values(), site.proxy, second]
+    serving = [*site.shards.values(), site.proxy, second, site.gateway]
     for process in serving:
         process.command = settings_of_earlier(process.command)
     run_by(earlier, *serving, cache)
     with site:
         second.start()
+        site.gateway.start()
         try:
             with cache:
                 asyncio.run(cache.ready())
@@ -180,7 +213,7 @@ def upgraded(earlier: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             second.stop()
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(KINDS)), ids=", ".join)
+@pytest.mark.parametrize("order", orders(), ids=", ".join)
 def test_in_this_order_nothing_is_lost_and_no_short_request_fails(
     upgraded: Upgraded, earlier: Path, order: tuple[str, ...]
 ) -> None:
