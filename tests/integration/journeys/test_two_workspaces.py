@@ -14,7 +14,9 @@ from integration.journeys.summaries import is_reported, summary
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
-COMMON, SPECIAL, PAGE, API = "commonstuff", "specialstuff", "httpd-htdocs", "v1090.example.my"
+#: Namespaces of this file alone, as those of the other files stay at the clusters.
+COMMON, SPECIAL = "common-pages", "special-pages"
+PAGE, API = "httpd-htdocs", "v1090.example.my"
 SPROCKETS: Object = {"apiGroup": "group1.test", "resources": ["sprockets"], "namespaces": ["orbital"], "names": ["a"]}
 COGS: Object = {"apiGroup": "group2.test", "resources": ["cogs"], "names": ["william"]}
 WIDGETS: Object = {"apiGroup": "group3.test", "resources": ["widgets"], "names": ["*"]}
