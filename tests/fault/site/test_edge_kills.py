@@ -2,7 +2,9 @@
 
 Each part is two hundred kills with a seed of its own; a quarter of them wait until an edit came through since the last
 one, and the others strike processes that start. What mailbox and edge had in turn is what the workspace had, some of it
-left out: so nothing was taken away that was wanted, nothing that was deleted came back, and no value went back.
+left out: so nothing was taken away that was wanted, nothing that was deleted came back, and no value went back. Some of
+the kills leave the mailbox without its list, as one that is still being filled; and an object of the edge's own has the
+label of copies and stays as it is.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from typing import NamedTuple
 
 import pytest
 
+from atoll.machinery.edge.names import SYNCED_BY
 from fault.model.log import read, shard_store
 from fault.recorder.history import Key
-from fault.validators.copies import copy_follows, writes_are_few
+from fault.validators.copies import ABSENT, copy_follows, states, writes_are_few
 from fault.validators.violation import VoidRun
 from harness.clients.api import Api, configmap, eventually
 from harness.seeds import replay_command, seed_of_run
 from harness.servers.configured_nats import ConfiguredNats
-from harness.servers.edge_service import EdgeControllers, edge_init
+from harness.servers.edge_service import GROUP, EdgeControllers, edge_init
 from harness.servers.shard_process import ShardProcess
 from harness.servers.syncer_process import Side, SyncerProcess
 from integration.edge.chain import Chain
@@ -33,12 +36,17 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 _THIS = "tests/fault/site/test_edge_kills.py"
 KILLS, PARTS, NAMES = 200, 10, 8
+#: The tag of what is the edge's own.
+OWN = "own"
 #: Of all kills this share waits until the chain has worked since the last one.
 AT_WORK = 0.25
 #: Between two writes.
 PAUSE_S = 0.02
 #: Of three kills one is the controllers'.
 VICTIMS = ("syncer", "syncer", "controllers")
+#: Of all kills this share takes the list too.
+UNLISTED = 0.05
+LIST = f"{GROUP}/syncerconfigs/the-one"
 #: A busy machine starts the killed process meanwhile.
 LONG_S = 120.0
 
@@ -60,6 +68,14 @@ class Places(NamedTuple):
         else:
             self.controllers.stop(signal.SIGKILL)
             self.controllers.spawn()
+
+    def unlist(self) -> None:
+        """Take the list out of the mailbox while no controller runs, and start the syncer there."""
+        self.controllers.stop(signal.SIGKILL)
+        # The one that was taken last may not be written again yet.
+        assert self.chain.mailbox.send("DELETE", LIST).code in (200, 404)
+        self.kill("syncer")
+        self.controllers.spawn()
 
     def at_edge(self, part: str) -> dict[str, str]:
         """The tags that the edge has of a part's objects, by name."""
@@ -145,7 +161,10 @@ def killed(places: Places, writer: Writer, part: str, chance: random.Random) -> 
 
         eventually(works, f"write {since} or a later one is at the edge", LONG_S)
     writer.until(writer.written + chance.randint(1, 8))
-    places.kill(chance.choice(VICTIMS))
+    if chance.random() < UNLISTED:
+        places.unlist()
+    else:
+        places.kill(chance.choice(VICTIMS))
 
 
 def compared(places: Places, workspace: Api, part: str) -> int:
@@ -162,6 +181,17 @@ def compared(places: Places, workspace: Api, part: str) -> int:
     return judged
 
 
+def make_own(places: Places, part: str) -> None:
+    """Write an object of the edge's own with a name of its own and the label of copies."""
+    places.chain.edge.post(CONFIGMAPS, configmap(f"own-{part}", {"tag": OWN}, labels={SYNCED_BY: places.chain.uid}))
+
+
+def own_stays(places: Places, part: str) -> None:
+    """The object of the edge's own was written once."""
+    key = Key(cluster_of(places.chain.edge), "default", f"own-{part}")
+    assert states(read(shard_store(places.shard.root)).log.by_key[key]) == [ABSENT, OWN]
+
+
 def cluster_of(api: Api) -> str:
     """The logical cluster of a workspace."""
     return str(api.get("/api/v1/namespaces/default").json["metadata"]["annotations"]["kcp.io/cluster"])
@@ -172,12 +202,14 @@ def test_two_hundred_kills_leave_only_what_the_workspace_had_in_this_order(place
     seed = seed_of_run(part)
     chance, name, workspace = random.Random(seed), f"p{part}", new_workload(places.root)
     place(workspace, "p", {"env": "killed"}, CONFIGMAPS_OF_ALL)
+    make_own(places, name)
     try:
         with Writer(workspace, name, random.Random(seed + 1)) as writer:
             for _ in range(KILLS):
                 killed(places, writer, name, chance)
         eventually(lambda: places.at_edge(name) == writer.wanted, "the edge has what the workspace has", LONG_S)
         judged = compared(places, workspace, name)
+        own_stays(places, name)
         print(f"{KILLS} kills, {writer.written} writes, {judged} of them at the edge")
         if judged < KILLS:
             raise VoidRun(f"{judged} writes at the edge in {KILLS} kills")
