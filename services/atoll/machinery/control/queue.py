@@ -73,7 +73,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys ready and not yet taken."""
+        """Keys ready and not yet taken; those in work are not ready."""
         return len(self._ready) + sum(map(len, self._held.values()))
 
     def oldest(self) -> int | None:
@@ -98,8 +98,10 @@ class WorkQueue(Generic[K]):
             self._make_ready(key)
 
     def _make_ready(self, key: K) -> None:
-        self._ready.append(key)
-        self._rouse()
+        """Have a key taken; one in work is ready when its reconcile is finished."""
+        if key not in self._working:
+            self._ready.append(key)
+            self._rouse()
 
     def _rouse(self) -> None:
         """Let one of those who wait for a key look for it."""
@@ -121,16 +123,13 @@ class WorkQueue(Generic[K]):
         """Wait for the next key and return it with its revision. The caller must call `done` or `failed`."""
         while True:
             self._promote()
-            for _ in range(len(self._ready)):
+            while self._ready:
                 key = self._ready.popleft()
                 if self._outside_of and self._is_held(key):
                     continue
-                if key not in self._working:
-                    revision = self._since.pop(key)
-                    self._working[key] = revision
-                    return key, revision
-                # In work: it is taken again when the current reconcile is done.
-                self._ready.append(key)
+                revision = self._since.pop(key)
+                self._working[key] = revision
+                return key, revision
             await self._wait()
 
     def waits_outside(self, key: K) -> None:
@@ -159,10 +158,11 @@ class WorkQueue(Generic[K]):
                 self._outside_of[cluster] -= 1
                 if not self._outside_of[cluster]:
                     del self._outside_of[cluster]
+        revision = self._working.pop(key)
         if key in self._since and key not in self._due:
-            # Added meanwhile: who found it in work waits again.
-            self._rouse()
-        return self._working.pop(key)
+            # Added meanwhile.
+            self._make_ready(key)
+        return revision
 
     def _promote(self) -> None:
         """Make due keys ready; void entries are dropped when they reach the top of the heap."""

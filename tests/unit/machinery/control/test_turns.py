@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import defaultdict
 
@@ -62,3 +63,19 @@ async def test_ten_thousand_keys_of_one_cluster_hold_up_no_key_of_another() -> N
     assert (await queue.take())[0] == ("tenant", 2)
     queue.done(("neighbour", 1))
     assert ("neighbour", 1) in [(await queue.take())[0] for _ in range(2)]
+
+
+async def test_keys_in_work_that_are_added_again_hold_up_no_other_key() -> None:
+    queue = WorkQueue[Key](in_turn=True)
+    busy = [("a", 1), ("b", 1)]
+    for key in busy:
+        queue.add(key)
+    for _ in busy:
+        await queue.take()
+    for key in (*busy, ("b", 2)):
+        queue.add(key)
+    async with asyncio.timeout(5):
+        assert (await queue.take())[0] == ("b", 2)
+    for key in busy:
+        queue.done(key)
+    assert [(await queue.take())[0] for _ in busy] == busy
