@@ -20,7 +20,7 @@ from atoll.cli.atoll import nats_config
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.pki import make_ca, make_peer
-from atoll.machinery.process.private_files import write_pair
+from atoll.machinery.process.private_files import Pair, write_pair
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.permissions import shard_user
@@ -42,12 +42,20 @@ class NatsCluster:
         self._ports = Ports("127.0.0.1")
         self._at = {name: (self._ports.reserve(0), self._ports.reserve(0)) for name in SERVERS}
         self._processes: dict[str, Process] = {}
-        self._ca = make_ca("nats")
+        self.authority = make_ca("nats")
         self.directory.mkdir(parents=True)
-        (self.directory / "ca.crt").write_bytes(self._ca.certificate)
         for name in SERVERS:
-            write_pair(self.directory / name, "server", make_peer(self._ca, ["127.0.0.1"]))
+            self.certify(name, self.authority)
+        self.trust(self.authority)
+
+    def trust(self, *authorities: Pair) -> None:
+        """Write the files for these authorities: clients believe them, and servers once they `reload`."""
+        (self.directory / "ca.crt").write_bytes(b"".join(each.certificate for each in authorities))
         self.configure()
+
+    def certify(self, name: str, authority: Pair) -> None:
+        """Write another certificate for a server, which takes it with `reload`."""
+        write_pair(self.directory / name, "server", make_peer(authority, ["127.0.0.1"]))
 
     def configure(self, *shards: str) -> None:
         """Write the files, for these shards more. Servers that run take them with `reload`."""
@@ -102,9 +110,10 @@ class NatsCluster:
     def resume(self, name: str) -> None:
         self._processes[name].send_signal(signal.SIGCONT)
 
-    def reload(self) -> None:
-        for process in self._processes.values():
-            process.send_signal(signal.SIGHUP)
+    def reload(self, *names: str) -> None:
+        """Have servers read their files again: these, or all."""
+        for name in names or tuple(self._processes):
+            self._processes[name].send_signal(signal.SIGHUP)
 
     def delete_store(self, name: str) -> None:
         """Only while it is stopped."""
