@@ -21,7 +21,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.pki import make_ca, make_peer
 from atoll.machinery.process.private_files import Pair, write_pair
-from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
+from atoll.machinery.stream.connection import Access, ApiError, Connection, Denied, Unavailable
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.permissions import shard_user
 from atoll.machinery.stream.server.process import find_binary
@@ -205,12 +205,14 @@ class NatsCluster:
         await self._request(f"STREAM.LEADER.STEPDOWN.{stream}")
 
     async def _request(self, subject: str) -> Object | None:
-        access = msgspec.structs.replace(self.access, user=_MOVER + self.shard, password=_MOVER)
+        access = msgspec.structs.replace(self.access, user=_MOVER + self.shard, password=_MOVER, source=None)
         try:
             connection = await Connection.open(access, "test")
             try:
                 return await connection.api(subject)
             finally:
                 await connection.close()
+        except Denied:
+            raise
         except (Unavailable, ApiError):
             return None

@@ -10,6 +10,7 @@ import pytest
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import find
 from atoll.machinery.meta.objects import Object, conditions_of
 from atoll.machinery.patch.merge_patch import merge_patch
@@ -64,12 +65,6 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
-    def strftime(self, *_: object) -> str:
-        return "2026-01-01T00:00:00Z"
-
-    def gmtime(self) -> None:
-        return None
-
 
 async def run(center: Center, made: Report) -> None:
     """Let one report a few times."""
@@ -90,6 +85,7 @@ async def run(center: Center, made: Report) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(report, "time", found)
+    monkeypatch.setattr(times, "now", lambda: "2026-01-01T00:00:00Z")
     monkeypatch.setattr(report, "INTERVAL_S", 0.001)
     return found
 
