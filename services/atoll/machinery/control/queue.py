@@ -147,7 +147,7 @@ class WorkQueue(Generic[K]):
 
     def _finish(self, key: K) -> int:
         """Take a key out of work; return its revision. One held key of its cluster is ready again."""
-        if self._outside_of:
+        if self._outside_of or self._held:
             cluster = _cluster_of(key)
             if (held := self._held.get(cluster)) is not None:
                 self._make_ready(held.popleft())

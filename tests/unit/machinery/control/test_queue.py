@@ -341,3 +341,22 @@ async def test_a_cluster_with_enough_keys_outside_holds_back_its_others_and_nobo
     for key in taken:
         queue.failed(key)
     assert queue.depth == 0
+
+
+async def test_keys_of_a_cluster_follow_when_all_that_wait_outside_end_at_once() -> None:
+    queue = WorkQueue[tuple[str, int]]()
+    count = 3 * MAX_OUTSIDE
+    for number in range(count):
+        queue.add(("a", number))
+    outside = [(await queue.take())[0] for _ in range(MAX_OUTSIDE)]
+    for key in outside:
+        queue.waits_outside(key)
+    taker = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    for key in outside:
+        queue.done(key)
+    found = [(await asyncio.wait_for(taker, 5))[0]]
+    while len(found) < count - MAX_OUTSIDE:
+        queue.done(found[-1])
+        found.append((await asyncio.wait_for(queue.take(), 5))[0])
+    assert found == [("a", number) for number in range(MAX_OUTSIDE, count)]
