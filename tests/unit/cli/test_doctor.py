@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from atoll.cli.atoll import doctor
+from atoll.cli.atoll.doctor_settings import NO_AUDIT_LOG
 from atoll.cli.atoll.finding import Finding
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import open_store
@@ -44,6 +45,7 @@ def test_a_fresh_machine_passes_and_nothing_is_left_behind(tmp_path: Path, capsy
     assert names[:7] == ["file-system", "disk-space", "disk-sync", "clock", "clock-drift", "cores", "python"]
     assert {"lmdb", "nats-server", "kubectl", "kubectl-plugins", "permissions", "port"} <= set(names)
     assert all(line.split()[0] in {"ok", "warn"} for line in lines)
+    assert lines.count(str(NO_AUDIT_LOG)) == 1
     assert code == 0
     assert list(tmp_path.iterdir()) == []
 

@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -143,7 +143,9 @@ def test_a_server_as_it_should_be_has_no_finding(server: Server) -> None:
 def test_a_path_that_answers_without_a_credential_is_named(server: Server, manners: Manners, path: str) -> None:
     manners.open = (path,)
     found = {each.name: each for each in doctor_server.strangers(server)}
-    assert found["anonymous"] == Finding("fail", "anonymous", f"get an answer at {path} (200)")
+    assert found["anonymous"] == Finding("fail", "anonymous", f"answered at {path} (200)")
+    manners.open = ()
+    assert str(next(iter(doctor_server.strangers(server)))) == "ok   anonymous: refused at each of 13 paths"
 
 
 @pytest.mark.parametrize(("header", "name"), [("x-remote-user", "forged-names"), ("authorization", "unknown-tokens")])
@@ -267,6 +269,39 @@ def test_rows_that_are_refused_for_other_reasons_than_forgery_are_no_finding() -
 def test_a_shard_without_an_audit_log_is_named_and_a_proxy_is_not() -> None:
     assert levels(doctor_metrics.findings("atoll_stream_connected 1.0\n", NOW_S))["audit-log"] == "warn"
     assert "audit-log" not in levels(doctor_metrics.findings("atoll_frontproxy_backends_down 0.0\n", NOW_S))
+
+
+@pytest.fixture
+def printed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[], list[str]]:
+    """Runs the command with the default settings beside the server; returns its lines."""
+    monkeypatch.setattr(doctor, "versions", lambda config: ())
+    here = ("--root-directory", str(tmp_path / "none"), "--secure-port", "0", "--allow-any-filesystem")
+
+    def run() -> list[str]:
+        assert doctor.run([*here, "--kubeconfig", str(server.kubeconfig.path)]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("metrics", "code", "expected"),
+    [
+        ("atoll_stream_connected 1.0\n", 200, ["warn audit-log"]),
+        (f"{SOUND}atoll_audit_events_dropped_total 0.0\n", 200, ["ok   audit-log"]),
+        ("atoll_frontproxy_backends_down 0.0\n", 200, ["warn audit"]),
+        (SOUND, 403, ["warn audit"]),
+    ],
+    ids=["a shard without", "a shard with", "a proxy", "no metrics"],
+)
+def test_settings_without_an_audit_log_are_named_where_the_server_does_not_say_whether_it_writes_one(
+    printed: Callable[[], list[str]], manners: Manners, metrics: str, code: int, expected: list[str]
+) -> None:
+    manners.metrics, manners.metrics_code = metrics, code
+    subjects = [line.partition(":")[0] for line in printed()]
+    assert [each for each in subjects if " audit" in each] == expected
 
 
 def test_a_server_that_does_not_answer_is_a_finding_and_not_the_end(

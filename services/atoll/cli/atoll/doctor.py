@@ -88,10 +88,24 @@ def run(arguments: Sequence[str]) -> int:
     if server is not None:
         found += [_safely(check, server) for check in SERVER]
     failed = False
-    for finding in chain.from_iterable(found):
+    for finding in _without_unset_audit_log(chain.from_iterable(found)):
         failed = failed or finding.level == FAIL
         sys.stdout.write(f"{finding}\n")
     return 1 if failed else 0
+
+
+def _without_unset_audit_log(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings as they come. That the settings name no audit log comes last, and not where a running server says
+    whether it writes one: it may have been started with other settings."""
+    unset: list[Finding] = []
+    for finding in findings:
+        if finding == doctor_settings.NO_AUDIT_LOG:
+            unset.append(finding)
+            continue
+        if finding.name == doctor_metrics.AUDIT_LOG:
+            unset.clear()
+        yield finding
+    yield from unset
 
 
 def _subjects(arguments: Sequence[str]) -> tuple[ShardConfig, Server | None]:

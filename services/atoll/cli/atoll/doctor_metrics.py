@@ -26,6 +26,8 @@ LEAST_ROOM = 0.15
 #: What a shard has, and no process without objects of its own.
 _PUBLISHES = "atoll_stream_connected"
 _AUDIT_WAITING = "atoll_audit_events_waiting"
+#: The name of findings about the audit log that the server writes.
+AUDIT_LOG = "audit-log"
 
 
 class Sample(NamedTuple):
@@ -62,8 +64,8 @@ RULES = (
         lambda sample: sample.value != 0,
         "the wall clock stepped by {value:.0f} s, which the server does not follow",
     ),
-    Rule("atoll_audit_failed_writes_total", FAIL, "audit-log", _above(0), "its file refused {value:.0f} writes"),
-    Rule("atoll_audit_events_dropped_total", WARN, "audit-log", _above(0), "{value:.0f} events of reads were left out"),
+    Rule("atoll_audit_failed_writes_total", FAIL, AUDIT_LOG, _above(0), "its file refused {value:.0f} writes"),
+    Rule("atoll_audit_events_dropped_total", WARN, AUDIT_LOG, _above(0), "{value:.0f} events of reads were left out"),
     Rule(
         _PUBLISHES,
         WARN,
@@ -129,7 +131,7 @@ def findings(text: str, now_s: float) -> Iterator[Finding]:
     found += _room(series)
     found += [end for each in series.get(CERTIFICATE_END, ()) if (end := _end(each, now_s)) is not None]
     if _PUBLISHES in series and _AUDIT_WAITING not in series:
-        found.append(Finding(WARN, "audit-log", "the server writes none: nobody can tell afterwards who wrote what"))
+        found.append(Finding(WARN, AUDIT_LOG, "the server writes none: nobody can tell afterwards who wrote what"))
     yield from found
     checked = {rule.name for rule in RULES if rule.metric in series} | {"certificates"}
     for name in sorted(checked - {each.name for each in found}):

@@ -192,8 +192,8 @@ async def _codes(target: Target, paths: tuple[str, ...], headers: Headers) -> di
 def _refused(name: str, codes: dict[str, int]) -> Finding:
     answered = [f"{path} ({code})" for path, code in codes.items() if code not in _REFUSALS]
     if answered:
-        return Finding(FAIL, name, f"get an answer at {', '.join(answered)}")
-    return Finding(OK, name, f"are refused at {len(codes)} paths")
+        return Finding(FAIL, name, f"answered at {', '.join(answered)}")
+    return Finding(OK, name, f"refused at each of {len(codes)} paths")
 
 
 # --- how it is

@@ -24,6 +24,7 @@ from atoll.shard.config import ShardConfig
 #: An operator has so long to replace a certificate; those that a shard makes are replaced before.
 ENDS_SOON = timedelta(days=14)
 MIN_RSA_BITS = 2048
+NO_AUDIT_LOG = Finding(WARN, "audit", "who did what is not recorded: --audit-log-path is not set")
 #: Services of a machine, and the metadata service of clouds, which hands out credentials.
 _INTERNAL = (ip_network("127.0.0.0/8"), ip_network("::1/128"), ip_network("169.254.0.0/16"), ip_network("fe80::/10"))
 
@@ -53,7 +54,7 @@ def audit(config: ShardConfig) -> Iterator[Finding]:
     if config.audit_log_path:
         yield Finding(OK, "audit", f"events go to {config.audit_log_path}")
     else:
-        yield Finding(WARN, "audit", "who did what is not recorded: --audit-log-path is not set")
+        yield NO_AUDIT_LOG
 
 
 def outbound(config: ShardConfig) -> Iterator[Finding]:
