@@ -112,8 +112,12 @@ class WhereResolver:
         self._index.set_placement((key.cluster, key.name), None if new is None else _selectors(new))
 
     def _target_changed(self, key: Key, new: Object | None) -> None:
+        target = None if new is None else sync_target_of(key[0], new)
+        if target == self._index.sync_target(key):
+            # What heartbeats write in its status.
+            return
         before = self._index.locations_at(key)
-        self._add(self._index.set_sync_target(key, None if new is None else sync_target_of(key[0], new)))
+        self._add(self._index.set_sync_target(key, target))
         for each in (*before, *self._index.locations_at(key)):
             self.queue.add(WhereKey(LOCATIONS, each.cluster, each.name))
 
@@ -149,8 +153,7 @@ class WhereResolver:
             self._forget(key)
             return None
         if key.resource == LOCATIONS:
-            await self._write_location(client, key, obj)
-            return None
+            return await self._write_location(client, key, obj)
         return await self._resolve(client, key, obj)
 
     def _forget(self, key: WhereKey) -> None:
@@ -182,16 +185,16 @@ class WhereResolver:
             return UNREAD
         return None if found.next_eviction_s is None else max(found.next_eviction_s - now_s, 0.0)
 
-    async def _write_location(self, client: Client, key: WhereKey, obj: Object) -> None:
+    async def _write_location(self, client: Client, key: WhereKey, obj: Object) -> Requeue:
         targets, now_s = self._index.targets_at((key.cluster, key.name)), time.time()
-        usable = [
-            each
-            for each in targets
-            if not each.is_unschedulable and (each.evict_after_s is None or each.evict_after_s > now_s)
-        ]
-        status = {**status_of(obj), "instances": len(targets), "availableInstances": len(usable)}
+        schedulable = [each for each in targets if not each.is_unschedulable]
+        evictions = [each.evict_after_s for each in schedulable if each.evict_after_s is not None]
+        next_s = min((each for each in evictions if each > now_s), default=None)
+        usable = len(schedulable) - sum(each <= now_s for each in evictions)
+        status = {**status_of(obj), "instances": len(targets), "availableInstances": usable}
         if status != status_of(obj):
             await client.patch(LOCATIONS, key.name, {"status": status}, subresource="status")
+        return None if next_s is None else next_s - now_s
 
     async def _warn(self, client: Client, obj: Object, found: Resolution) -> None:
         for (cluster, uid), locations in found.shared.items():

@@ -1,4 +1,4 @@
-"""When a placement is resolved anew: not for what others write in its status."""
+"""When a placement is resolved anew, and the instances of a Location counted: not for what others write in a status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from atoll.edge.kinds import PLACEMENTS
+from atoll.edge.kinds import LOCATIONS, PLACEMENTS, SYNC_TARGETS
 from atoll.edge.where_resolver import CONTESTED, WhereKey, WhereResolver
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
@@ -34,7 +34,7 @@ class Account:
         return obj
 
     async def patch(self, resource: Resource, name: str, body: Object, subresource: str = "") -> None:
-        if body["metadata"]["resourceVersion"] != self.revision:
+        if body.get("metadata", {}).get("resourceVersion", self.revision) != self.revision:
             raise Conflict("it was changed")
         self.statuses.append(body["status"])
 
@@ -110,3 +110,40 @@ async def test_a_status_that_others_were_faster_with_is_written_after_theirs() -
     assert await found.reconcile(KEY) is None
     (status,) = account.statuses
     assert (status["objectCount"], status["matchingLocationCount"]) == (7, 0)
+
+
+def target(**spec: object) -> Object:
+    labels = {"id": "t"}
+    return {"metadata": {"name": "t", "uid": "u", "labels": labels, "annotations": {CLUSTER: "imw"}}, "spec": spec}
+
+
+def with_location(found: WhereResolver, **spec: object) -> WhereKey:
+    """Show a Location with one SyncTarget; return its key once nothing is due."""
+    notes = {"name": "l", "resourceVersion": "1", "annotations": {CLUSTER: "imw"}}
+    found._changed(LOCATIONS, None, {"metadata": notes, "spec": {"instanceSelector": {"matchLabels": {"id": "t"}}}})
+    found._changed(SYNC_TARGETS, None, target(**spec))
+    return WhereKey(LOCATIONS, "imw", "l")
+
+
+async def test_a_heartbeat_of_a_sync_target_counts_no_instances_of_its_locations() -> None:
+    found, _ = resolver()
+    key = with_location(found)
+    assert (await found.queue.take())[0] == key
+    found.queue.done(key)
+    found._changed(SYNC_TARGETS, target(), {**target(), "status": {"lastSyncerHeartbeatTime": "now"}})
+    assert len(found.queue) == 0
+    found._changed(SYNC_TARGETS, target(), target(unschedulable=True))
+    assert (await found.queue.take())[0] == key
+
+
+async def test_an_instance_that_is_evicted_later_is_counted_until_then() -> None:
+    found, account = resolver()
+    now_s = 1_000_000.0
+    key = with_location(found, evictAfter="1970-01-12T13:46:50Z")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.time", lambda: now_s)
+        assert await found.reconcile(key) == 10.0
+        now_s += 10.0
+        assert await found.reconcile(key) is None
+    assert [each["availableInstances"] for each in account.statuses] == [1, 0]
+    assert [each["instances"] for each in account.statuses] == [1, 1]

@@ -3,8 +3,8 @@
 Here belongs what controllers, views and syncers decide: pure functions of objects, clocks and uids, without I/O; the
 only files are `schemas/edge`, which ship with the product. Not here: reading, writing, watching and retrying.
 
-- Where: `where` (`WhereIndex`, `location_of`, `sync_target_of`), with its result in `slices` (`plan_slices`,
-  `destinations_of`), over the values of `placements` (`placement_of`).
+- Where: `where` (`WhereIndex`, `location_of`, `sync_target_of`) over `label_index`, with its result in `slices`
+  (`plan_slices`, `destinations_of`), over the values of `placements` (`placement_of`).
 - What: `what` (`selection`, `definers`), by the table of `categories` (`goes_to_edge`, `comes_up`, `returns_status`,
   `is_in_edge_view`) and by `system_objects`.
 - Customizing: `customization` (`customized`, `customizer_of`, `parameters_of`), over paths of `json_paths`.

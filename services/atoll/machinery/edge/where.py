@@ -13,12 +13,14 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from atoll.machinery.edge.label_index import LabelIndex, SelectorIndex
 from atoll.machinery.meta.objects import Object, labels_of, spec_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 from atoll.machinery.meta.times import parse_time
 
 #: Logical cluster and name.
 Key: TypeAlias = tuple[str, str]
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -93,72 +95,102 @@ def sync_target_of(cluster: str, obj: Object) -> SyncTarget:
     )
 
 
+class _Inventory:
+    """Locations and SyncTargets of one logical cluster by name, and which of them select which."""
+
+    def __init__(self) -> None:
+        self.locations: dict[str, Location] = {}
+        self.targets: dict[str, SyncTarget] = {}
+        self._labelled: LabelIndex[str] = LabelIndex()
+        self._selecting: SelectorIndex[str] = SelectorIndex()
+
+    def set_location(self, name: str, location: Location | None) -> Location | None:
+        """Return what it was before."""
+        before = _set(self.locations, name, location)
+        self._selecting.move(name, _selector(before), _selector(location))
+        return before
+
+    def set_target(self, name: str, target: SyncTarget | None) -> SyncTarget | None:
+        """Return what it was before."""
+        before = _set(self.targets, name, target)
+        self._labelled.move(name, _labels(before), _labels(target))
+        return before
+
+    def at(self, location: Location) -> list[SyncTarget]:
+        """Return the SyncTargets at a Location, sorted by name."""
+        names = self._labelled.matching(location.selector, self.targets)
+        return [self.targets[name] for name in sorted(names) if location.selector.matches(self.targets[name].labels)]
+
+    def places_of(self, target: SyncTarget) -> list[Location]:
+        """Return the Locations where a SyncTarget is, sorted by name."""
+        found = [self.locations[name] for name in sorted(self._selecting.matching(target.labels))]
+        return [each for each in found if each.selector.matches(target.labels)]
+
+
 class WhereIndex:
     """All placements, Locations and SyncTargets. Setting one to None forgets it; one under deletion is forgotten."""
 
     def __init__(self) -> None:
         self._placements: dict[Key, tuple[LabelSelector, ...]] = {}
-        self._locations: dict[str, dict[str, Location]] = defaultdict(dict)
-        self._targets: dict[str, dict[str, SyncTarget]] = defaultdict(dict)
-        # Names of SyncTargets by logical cluster, label and value: most Locations select one by `id`.
-        self._labelled: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+        self._inventories: dict[str, _Inventory] = defaultdict(_Inventory)
+        self._locations: dict[Key, Location] = {}
+        self._labelled: LabelIndex[Key] = LabelIndex()
+        self._selecting: SelectorIndex[Key] = SelectorIndex()
 
     def set_placement(self, key: Key, selectors: tuple[LabelSelector, ...] | None) -> None:
         """Set the location selectors of an EdgePlacement."""
-        if selectors is None:
-            self._placements.pop(key, None)
-        else:
-            self._placements[key] = selectors
+        before = _set(self._placements, key, selectors)
+        self._selecting.move(key, before or (), selectors or ())
 
     def set_location(self, key: Key, location: Location | None) -> set[Key]:
         """Set a Location, and return the placements that selected it or do now."""
         before = _set(self._locations, key, location)
         if before == location:
             return set()
-        return {key for each in (before, location) if each is not None for key in self._selecting(each)}
+        self._labelled.move(key, _labels(before), _labels(location))
+        self._inventories[key[0]].set_location(key[1], location)
+        self._forget_empty(key[0])
+        return {key for each in (before, location) if each is not None for key in self._placements_selecting(each)}
 
     def set_sync_target(self, key: Key, target: SyncTarget | None) -> set[Key]:
         """Set a SyncTarget, and return the placements that it was a destination of or may be now."""
-        before = _set(self._targets, key, target)
+        inventory = self._inventories[key[0]]
+        before = inventory.set_target(key[1], target)
+        self._forget_empty(key[0])
         if before == target:
             return set()
-        self._index_labels(before, target)
-        places = [each for each in (before, target) if each is not None]
-        concerned = [
-            location
-            for location in self._locations.get(key[0], {}).values()
-            if any(location.selector.matches(each.labels) for each in places)
-        ]
-        return {key for location in concerned for key in self._selecting(location)}
+        concerned = [place for each in (before, target) if each is not None for place in inventory.places_of(each)]
+        return {key for location in concerned for key in self._placements_selecting(location)}
+
+    def sync_target(self, key: Key) -> SyncTarget | None:
+        """Return a SyncTarget as it was set last."""
+        inventory = self._inventories.get(key[0])
+        return inventory.targets.get(key[1]) if inventory is not None else None
 
     def targets_at(self, location: Key) -> list[SyncTarget]:
         """Return the SyncTargets at a Location, sorted by name; none if there is no such Location."""
-        cluster, name = location
-        found = self._locations.get(cluster, {}).get(name)
-        return [] if found is None else self._at(found)
+        found = self._locations.get(location)
+        return [] if found is None else self._inventories[found.cluster].at(found)
 
     def locations_at(self, target: Key) -> list[Location]:
         """Return the Locations where a SyncTarget is, sorted by name."""
-        cluster, name = target
-        found = self._targets.get(cluster, {}).get(name)
-        if found is None:
-            return []
-        places = sorted(self._locations.get(cluster, {}).items())
-        return [place for _, place in places if place.selector.matches(found.labels)]
+        found = self.sync_target(target)
+        return [] if found is None else self._inventories[found.cluster].places_of(found)
 
     def locations_of(self, placement: Key) -> list[Location]:
         """Return the Locations that a placement selects, sorted by logical cluster and name."""
-        selectors = self._placements.get(placement, ())
-        if not selectors:
-            return []
-        found = [each for each in self._all_locations() if any(test.matches(each.labels) for test in selectors)]
-        return sorted(found, key=lambda each: (each.cluster, each.name))
+        found = {
+            key
+            for selector in self._placements.get(placement, ())
+            for key in self._labelled.matching(selector, self._locations)
+            if selector.matches(self._locations[key].labels)
+        }
+        return [self._locations[key] for key in sorted(found)]
 
     def placements_at(self, location: Key) -> set[Key]:
         """Return the placements that select a Location."""
-        cluster, name = location
-        found = self._locations.get(cluster, {}).get(name)
-        return set() if found is None else set(self._selecting(found))
+        found = self._locations.get(location)
+        return set() if found is None else set(self._placements_selecting(found))
 
     def resolve(
         self, placement: Key, now_s: float, assigned: Collection[Destination], may_use: Callable[[Location], bool]
@@ -172,7 +204,7 @@ class WhereIndex:
         shared: dict[Key, tuple[str, ...]] = {}
         evictions = []
         for location in usable:
-            for target in self._at(location):
+            for target in self._inventories[location.cluster].at(location):
                 key = (target.cluster, target.uid)
                 if not _is_eligible(target, now_s, key in held):
                     continue
@@ -185,30 +217,14 @@ class WhereIndex:
         in_order = tuple(sorted(destinations.values()))
         return Resolution(in_order, len(usable), shared, tuple(sorted(refused)), min(evictions, default=None))
 
-    def _at(self, location: Location) -> list[SyncTarget]:
-        targets = self._targets.get(location.cluster, {})
-        exact = [(location.cluster, *label) for label in location.selector.exact().items()]
-        names = min((self._labelled.get(label, set()) for label in exact), key=len, default=targets)
-        return [targets[name] for name in sorted(names) if location.selector.matches(targets[name].labels)]
+    def _forget_empty(self, cluster: str) -> None:
+        inventory = self._inventories[cluster]
+        if not inventory.locations and not inventory.targets:
+            del self._inventories[cluster]
 
-    def _index_labels(self, before: SyncTarget | None, target: SyncTarget | None) -> None:
-        if before is not None:
-            for label in before.labels.items():
-                names = self._labelled[before.cluster, *label]
-                names.discard(before.name)
-                if not names:
-                    del self._labelled[before.cluster, *label]
-        if target is not None:
-            for label in target.labels.items():
-                self._labelled[target.cluster, *label].add(target.name)
-
-    def _all_locations(self) -> Iterator[Location]:
-        for locations in self._locations.values():
-            yield from locations.values()
-
-    def _selecting(self, location: Location) -> Iterator[Key]:
-        for key, selectors in self._placements.items():
-            if any(test.matches(location.labels) for test in selectors):
+    def _placements_selecting(self, location: Location) -> Iterator[Key]:
+        for key in self._selecting.matching(location.labels):
+            if any(test.matches(location.labels) for test in self._placements[key]):
                 yield key
 
 
@@ -218,14 +234,19 @@ def _is_eligible(target: SyncTarget, now_s: float, is_held: bool) -> bool:
     return is_held or not target.is_unschedulable
 
 
-def _set(rows: dict[str, dict[str, T]], key: Key, value: T | None) -> T | None:
-    """Set or remove the row of a key; return what was there."""
-    cluster, name = key
-    before = rows.get(cluster, {}).get(name)
+def _labels(obj: Location | SyncTarget | None) -> Mapping[str, str]:
+    return {} if obj is None else obj.labels
+
+
+def _selector(location: Location | None) -> tuple[LabelSelector, ...]:
+    return () if location is None else (location.selector,)
+
+
+def _set(rows: dict[K, T], key: K, value: T | None) -> T | None:
+    """Set or remove a row; return what was there."""
+    before = rows.get(key)
     if value is not None:
-        rows[cluster][name] = value
+        rows[key] = value
     elif before is not None:
-        del rows[cluster][name]
-        if not rows[cluster]:
-            del rows[cluster]
+        del rows[key]
     return before
