@@ -106,8 +106,10 @@ def test_an_inventory_that_is_empty_is_forgotten(is_location_first: bool) -> Non
     index = WhereIndex()
     index.set_location(("imw", "l"), Location("imw", "l", {}, EXISTS))
     index.set_sync_target(("imw", "t"), SyncTarget("imw", "t", "u", {"env": "x"}))
-    forget = [lambda: index.set_location(("imw", "l"), None), lambda: index.set_sync_target(("imw", "t"), None)]
-    for each in forget if is_location_first else reversed(forget):
+    for is_location in (is_location_first, not is_location_first):
         assert index._inventories
-        each()
+        if is_location:
+            index.set_location(("imw", "l"), None)
+        else:
+            index.set_sync_target(("imw", "t"), None)
     assert not index._inventories
