@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -325,6 +327,27 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this user may not mount a file system")
     yield directory
     subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+async def test_it_goes_in_small_pieces_and_little_of_it_waits_for_the_disk(
+    tmp_path: Path, time: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(store_options(tmp_path / "store"), clock=time.clock())
+    await store.submit([put(key("large"), data="x" * 1_000_000)])
+    await store.close()
+    target, synced, pieces = DirectoryTarget(tmp_path / "backup"), [0], []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
+
+    def write(piece: bytes) -> None:
+        pieces.append(len(piece))
+        target.write(piece)
+
+    manifest = back_up(store.options, write, 1 << 40)
+    target.finish(manifest)
+    assert sum(pieces) == manifest.size_bytes > 1_000_000
+    assert max(pieces) <= 64 * 1024
+    synced.append(manifest.size_bytes)
+    assert max(after - before for before, after in itertools.pairwise(synced)) <= 128 * 1024
 
 
 def test_a_disk_that_fills_up_leaves_no_backup(

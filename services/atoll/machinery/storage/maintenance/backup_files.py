@@ -24,6 +24,8 @@ from atoll.machinery.storage.options import MIB
 
 MANIFEST = "manifest.json"
 _PART_BYTES, _MAX_MANIFEST_BYTES = 8 * MIB, 64 * 1024
+#: So much of a backup is on the disk before more of it is written: a commit of the shard waits for what is not.
+_SYNC_BYTES = 128 * 1024
 _parse = msgspec.json.Decoder(Manifest)
 
 
@@ -48,12 +50,16 @@ class DirectoryTarget:
         directory.mkdir(mode=0o700, parents=True)
         self._directory = directory
         fd = os.open(directory / DATA_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._file = os.fdopen(fd, "wb", buffering=0)
+        self._file, self._unsynced = os.fdopen(fd, "wb", buffering=0), 0
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
-        # A commit of the shard on the same disk waits for what is not written out yet.
-        os.fdatasync(self._file.fileno())
+        self._unsynced += len(chunk)
+        if self._unsynced >= _SYNC_BYTES:
+            os.fdatasync(self._file.fileno())
+            # Nobody reads it again soon: the store's pages stay in memory.
+            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            self._unsynced = 0
 
     def finish(self, manifest: Manifest) -> None:
         os.fsync(self._file.fileno())
@@ -132,7 +138,7 @@ def _parts(archive: tarfile.TarFile, held: list[bytes]) -> Iterator[bytes]:
     number = 0
     for entry in archive:
         file = archive.extractfile(entry)
-        limit = _MAX_MANIFEST_BYTES if entry.name == MANIFEST else _PART_BYTES + CHUNK_BYTES
+        limit = _MAX_MANIFEST_BYTES if entry.name == MANIFEST else _PART_BYTES + MIB
         if file is None or held or entry.size > limit:
             raise BadBackup(f"{entry.name!r} does not belong into it")
         data = file.read()
