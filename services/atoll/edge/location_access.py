@@ -24,6 +24,8 @@ from atoll.machinery.meta.user import AUTHENTICATED
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 VERB, CLUSTER_GROUP = "place", "system:cluster:"
+#: In place of the name of a Location.
+ALL = ""
 #: Bound of the remembered answers, with what Python takes for a row beside its texts.
 MAX_BYTES, _ROW_BYTES = 16 << 20, 400
 #: Workspaces whose changes are told apart.
@@ -49,23 +51,32 @@ class LocationAccess:
         self._last, self._others = 0, 0
 
     async def allows(self, location: Location, workload: str) -> bool:
-        """Whether placements of a workspace may use a Location. Raises ApiError and ClientError without an answer."""
-        key = location.cluster, self._generation(location.cluster), location.name, workload
+        """Whether placements of a workspace may use a Location. Raises ApiError and ClientError without an answer.
+
+        Who may use all Locations of an inventory is not looked up for each.
+        """
+        for name in (ALL, location.name):
+            if await self._answer(location.cluster, name, workload):
+                return True
+        return False
+
+    async def _answer(self, inventory: str, name: str, workload: str) -> bool:
+        key = inventory, self._generation(inventory), name, workload
         found = self._answers.get(key)
         if found is None:
-            size_bytes = _ROW_BYTES + sum(map(len, (location.cluster, location.name, workload)))
-            found = _Answer(await self._review(location, workload), size_bytes)
+            size_bytes = _ROW_BYTES + sum(map(len, (inventory, name, workload)))
+            found = _Answer(await self._review(inventory, name, workload), size_bytes)
             self._answers.put(key, found)
         return found.is_allowed
 
     def _generation(self, cluster: str) -> int:
         return self._changes.get(cluster, self._others)
 
-    async def _review(self, location: Location, workload: str) -> bool:
-        client = self._view.client(location.cluster)
+    async def _review(self, inventory: str, name: str, workload: str) -> bool:
+        client = self._view.client(inventory)
         if client is None:
             return False
-        attributes = {"verb": VERB, "group": GROUP, "version": VERSION, "resource": "locations", "name": location.name}
+        attributes = {"verb": VERB, "group": GROUP, "version": VERSION, "resource": "locations", "name": name}
         spec = {"groups": [f"{CLUSTER_GROUP}{workload}", AUTHENTICATED], "resourceAttributes": attributes}
         review: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         try:

@@ -79,12 +79,13 @@ class Reviewing:
         return {"status": answer}
 
 
-def at(cluster: str) -> Location:
-    return Location(cluster, "l", {}, compile_label_selector({}))
+def at(cluster: str, name: str = "l") -> Location:
+    return Location(cluster, name, {}, compile_label_selector({}))
 
 
 def test_a_review_is_remembered_until_the_workspace_changes_and_all_but_yes_is_no() -> None:
-    view = Reviewing({"allowed": True}, {"allowed": True, "denied": True}, {}, Forbidden("no"))
+    refused = {"allowed": True, "denied": True}
+    view = Reviewing({"allowed": True}, refused, refused, {}, {}, Forbidden("no"), Forbidden("no"))
     changed: list[str] = []
     access = LocationAccess(view, changed.append)  # type: ignore[arg-type]
 
@@ -101,7 +102,22 @@ def test_a_review_is_remembered_until_the_workspace_changes_and_all_but_yes_is_n
 
     assert asyncio.run(answers()) == [True, True, False, False, False, False]
     assert view.reviews[0]["spec"]["groups"] == ["system:cluster:w", "system:authenticated"]
-    assert (len(view.reviews), changed) == (4, ["c", "*", "c"])
+    assert (len(view.reviews), changed) == (7, ["c", "*", "c"])
+
+
+def test_who_may_use_all_locations_is_reviewed_once_and_who_may_use_some_for_each() -> None:
+    names = "abc"
+    view = Reviewing({"allowed": True}, {}, {}, {"allowed": True}, {})
+    access = LocationAccess(view, lambda _: None)  # type: ignore[arg-type]
+
+    async def answers() -> list[bool]:
+        return [await access.allows(at("c", name), "w") for name in names]
+
+    assert asyncio.run(answers()) == [True, True, True]
+    access.changed("c")
+    assert asyncio.run(answers()) == [False, True, False]
+    reviewed = [each["spec"]["resourceAttributes"]["name"] for each in view.reviews]
+    assert reviewed == ["", "", "a", "b", "c"]
 
 
 def test_of_more_workspaces_that_change_than_are_told_apart_answers_are_asked_for_again(

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from atoll.edge.placement_translator.content import Content, Item
+from atoll.edge.placement_translator.mailbox_state import Due
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.placement_translator.syncer_list import write_list
@@ -148,6 +149,66 @@ async def test_a_mailbox_is_read_again_only_for_kinds_that_it_may_have_copies_of
         assert WANTED.kind in kinds, "a crash after the write leaves a copy that a start has to find"
 
 
+class Telling(TwoKinds):
+    """A mailbox whose changes are seen before its answers come, with revisions that were read and written."""
+
+    def __init__(self, store: EdgeStore, *seen: int) -> None:
+        super().__init__(store)
+        self._changes, self.calls = seen, list[str]()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        if resource.plural == "namespaces":
+            return {"metadata": {"name": name}}
+        self.calls.append("GET")
+        return {
+            "apiVersion": "v1",
+            "metadata": {"name": name, "namespace": namespace, "uid": "u", "resourceVersion": "8"},
+        }
+
+    async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
+        self.calls.append("PATCH")
+        for revision in self._changes if self.calls == ["PATCH"] else ():
+            self.projection.changed("m", WANTED, revision)
+        return await super().apply(resource, obj, manager)
+
+
+@pytest.mark.parametrize(
+    ("seen", "calls"),
+    [
+        ((7,), ["PATCH"]),
+        # An earlier change, which the write overtook.
+        ((6, 7), ["PATCH"]),
+        ((7, 8), ["PATCH", "GET", "PATCH"]),
+        # It was deleted and made again.
+        ((0, 7), ["PATCH"]),
+        ((7, 0), ["PATCH", "GET", "PATCH"]),
+    ],
+)
+async def test_our_own_write_is_read_by_nobody_and_what_comes_after_it_is(
+    store: EdgeStore, seen: tuple[int, ...], calls: list[str]
+) -> None:
+    topology, mailbox = Topology(), Telling(store, *seen)
+    topology.has_read = lambda cluster: True
+    for name, answer in (("senders", {"w": {"p"}}), ("is_mailbox", True), ("is_ending", False), ("placements", [])):
+        setattr(topology, name, lambda *_, answer=answer: answer)
+    parts = topology, cast(Any, Sources()), CopyRecords(store)
+    mailbox.projection = projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
+    projection.due("m").is_unread = False
+    await projection.reconcile("m")
+    state = projection.state("m")
+    assert state is not None
+    assert state.due.refs == {WANTED: True}
+    await projection.reconcile("m")
+    assert mailbox.calls == calls
+    # What was looked at is no news when it is seen once more.
+    projection.changed("m", WANTED, 7)
+    assert state.due.refs == {}
+    for revision in (6, 7):
+        projection.changed("m", WANTED, revision)
+    await projection.reconcile("m")
+    assert mailbox.calls == calls
+
+
 class Lists:
     """The SyncerConfigs of a mailbox: the requests about them, and refusals of those with an old revision."""
 
@@ -220,3 +281,24 @@ async def test_what_was_seen_before_our_own_last_write_does_not_count(store: Edg
         state.listed, state.list_at_s = listed, 1.0
         await projection.reconcile("m")
         assert mailbox.requests == requests
+
+
+def test_what_is_due_for_another_reason_than_a_change_stays_due() -> None:
+    due, other = Due(), Due()
+    due.add_change(WANTED, 7)
+    assert (due.refs, due.changes) == ({WANTED: True}, {WANTED: 7})
+    due.add(WANTED, is_live_due=True)
+    due.add_change(WANTED, 8)
+    assert (due.refs, due.changes) == ({WANTED: True}, {})
+    other.add_change(WANTED, 9)
+    due.join(other)
+    assert due.changes == {}
+    later = Due()
+    later.add(UNWANTED, is_live_due=False)
+    later.add_change(WANTED, 10)
+    later.add_change(UNWANTED, 11)
+    later.join(other)
+    assert (later.refs, later.changes) == ({WANTED: True, UNWANTED: True}, {WANTED: 10, UNWANTED: 11})
+    fresh = Due()
+    fresh.join(other)
+    assert (fresh.refs, fresh.changes) == ({WANTED: True}, {WANTED: 9})

@@ -23,10 +23,19 @@ class Due(msgspec.Struct):
     #: The list for the syncer.
     is_unlisted: bool = False
     refs: dict[ObjectRef, bool] = msgspec.field(default_factory=dict)
+    #: Of objects that are with True for a change alone: the revision of the last one.
+    changes: dict[ObjectRef, int] = msgspec.field(default_factory=dict)
 
     def add(self, ref: ObjectRef, *, is_live_due: bool) -> None:
         """Add an object."""
         self.refs[ref] = self.refs.get(ref, False) or is_live_due
+        if is_live_due:
+            self.changes.pop(ref, None)
+
+    def add_change(self, ref: ObjectRef, revision: int) -> None:
+        """Add an object that changed in the mailbox. A record of this revision says that it is what was written."""
+        if not self.refs.get(ref) or ref in self.changes:
+            self.refs[ref], self.changes[ref] = True, revision
 
     def join(self, other: Due) -> None:
         """Add what another one has."""
@@ -35,7 +44,11 @@ class Due(msgspec.Struct):
         self.is_redefined |= other.is_redefined
         self.is_unlisted |= other.is_unlisted
         for ref, is_live_due in other.refs.items():
-            self.add(ref, is_live_due=is_live_due)
+            if is_live_due and ref in other.changes:
+                if ref not in self.changes:
+                    self.add_change(ref, other.changes[ref])
+            else:
+                self.add(ref, is_live_due=is_live_due)
 
 
 class MailboxState:

@@ -84,6 +84,18 @@ class Projection:
         """Look at a mailbox."""
         self.queue.add(mailbox)
 
+    def changed(self, mailbox: str, ref: ObjectRef, revision: int) -> None:
+        """A copy has another revision, 0 if it was deleted. What was written here, or looked at, is no news."""
+        state = self._states.get(mailbox)
+        if self._is_looked_at(mailbox, ref, revision) and (state is None or ref not in state.due.changes):
+            return
+        self.due(mailbox).add_change(ref, revision)
+        self.wake(mailbox)
+
+    def _is_looked_at(self, mailbox: str, ref: ObjectRef, revision: int) -> bool:
+        record = self._records.get(mailbox, ref)
+        return record is not None and record.revision == revision
+
     def relist(self, mailbox: str) -> None:
         """What the syncer of a mailbox is asked may be something else; one without a state is listed in any case."""
         if (state := self._states.get(mailbox)) is not None:
@@ -203,6 +215,10 @@ class Projection:
         for ref, failure in state.failures.items():
             if failure.is_due(ref, failure.attempt, now_s):
                 due.add(ref, is_live_due=True)
+        for ref, revision in due.changes.items():
+            if self._is_looked_at(mailbox, ref, revision):
+                # It was told before the answer to the write came.
+                due.refs[ref] = False
         for refs in self._in_order(mailbox, due):
             await self._put(mailbox, state, refs)
             if any(ref.kind in DEFINERS for ref in refs):

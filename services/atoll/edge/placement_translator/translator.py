@@ -46,6 +46,8 @@ from atoll.machinery.meta.wellknown import RBAC_GROUP
 KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS, LOCATIONS)
 #: How long a mailbox without placements is followed after the last of it was withdrawn.
 RELEASE_S = 1.0
+#: Phases of a Workspace before it was ready for the first time.
+NEW = ("", "Scheduling", "Initializing")
 
 
 class PlacementTranslator:
@@ -76,6 +78,8 @@ class PlacementTranslator:
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
         self._is_follow_due = False
+        #: Names of mailboxes that were seen before they were ready: nobody wrote a copy into them.
+        self._new: set[str] = set()
         #: SyncerConfigs by cluster and name.
         self._configs: dict[str, dict[str, Object]] = {}
         #: Clusters whose list nobody has written yet.
@@ -137,12 +141,7 @@ class PlacementTranslator:
         if ref.kind in DEFINERS:
             self._projection.due(change.cluster).is_redefined = True
             self._projection.wake(change.cluster)
-        record = self._records.get(change.cluster, ref)
-        if record is not None and not change.deleted and record.revision == change.revision:
-            # It is what was written here, or looked at.
-            return
-        self._projection.due(change.cluster).add(ref, is_live_due=True)
-        self._projection.wake(change.cluster)
+        self._projection.changed(change.cluster, ref, 0 if change.deleted else change.revision)
 
     # --- changes of control objects
 
@@ -215,8 +214,10 @@ class PlacementTranslator:
         found = new or old or {}
         name, cluster = found["metadata"]["name"], ""
         is_present = new is not None and "deletionTimestamp" not in new["metadata"]
-        if is_present and is_mailbox(found) and status_of(found).get("phase") == "Ready":
+        phase = status_of(found).get("phase", "")
+        if is_present and is_mailbox(found) and phase == "Ready":
             cluster = spec_of(found)["cluster"]
+        self._note_empty(name, cluster, is_new=is_present and phase in NEW)
         before = self._topology.set_mailbox(name, cluster)
         if before == cluster:
             return
@@ -230,6 +231,15 @@ class PlacementTranslator:
             self._moved([cluster])
         self._list_new(cluster)
         self._follow_all()
+
+    def _note_empty(self, name: str, cluster: str, *, is_new: bool) -> None:
+        """Take down that a mailbox has no copies when it is ready, if it was seen to be made.
+
+        One with a list is none that was made now: an earlier Workspace was put back.
+        """
+        if cluster and name in self._new and not any(map(number_of, self._configs.get(cluster, {}).values())):
+            self._records.put_swept(cluster)
+        (self._new.add if is_new else self._new.discard)(name)
 
     def _list_new(self, cluster: str) -> None:
         """Write the list of a new mailbox, also if it names nothing: until then its edge deletes nothing."""
