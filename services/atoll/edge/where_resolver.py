@@ -220,11 +220,9 @@ def placement_status(obj: Object, found: Resolution, errors: list[str]) -> Objec
     condition = Condition(RESOLVED, TRUE)
     if errors:
         condition = Condition(RESOLVED, FALSE, "Invalid", "; ".join(errors[:MAX_NAMED]), WARNING)
-    elif found.refused:
-        names = ", ".join(name for _, name in found.refused[:MAX_NAMED])
-        more = f" and {len(found.refused) - MAX_NAMED} more" if len(found.refused) > MAX_NAMED else ""
-        text = f"missing verb='place' permission on locations {names}{more}"
-        condition = Condition(RESOLVED, FALSE, "LocationsRefused", text, WARNING)
+    elif not found.location_count:
+        # The same where there are none and where it may not place at them.
+        condition = Condition(RESOLVED, TRUE, "NoLocations", "it selects no Location where this workspace may place")
     return {
         **status,
         "specGeneration": metadata["generation"],

@@ -72,7 +72,9 @@ class ExportView:
         scope = RequestScope(
             authorize=export_request.authorize,
             catalog=offer.catalog,
-            restrictions=Restrictions(labels=export_request.labels(snapshot, offer)),
+            restrictions=Restrictions(
+                labels=export_request.labels(snapshot, offer), is_providers=export_request.is_of_own_kind(offer)
+            ),
             keeps_watches=False,
             depends_on=export_request.depends_on(offer),
         )

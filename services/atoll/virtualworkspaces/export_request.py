@@ -103,6 +103,10 @@ class ExportRequest:
         selector = claimed.selector if claimed is not None else None
         return _narrowed(selector, claim.under(verb)) if claim is not None and selector is not None else selector
 
+    def is_of_own_kind(self, offer: ExportCatalog) -> bool:
+        """Whether the kind is one of the export itself, not one that it claims."""
+        return self._kind is not None and self._name != BINDINGS and self._name not in offer.claimed
+
     # --- authorization ---
 
     def authorize(self, view: View, verb: str) -> Decision:

@@ -66,6 +66,11 @@ def test_what_a_server_sets_by_itself_is_not_carried() -> None:
     assert digest(carried(obj)) == digest(carried({**obj, "status": {}}))
 
 
+def test_where_a_placement_goes_is_not_carried() -> None:
+    slice = {"kind": "SinglePlacementSlice", "metadata": {"name": "p"}, "destinations": [{"cluster": "c"}]}
+    assert carried(slice)["destinations"] == []
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

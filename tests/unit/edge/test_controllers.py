@@ -37,15 +37,13 @@ def placement(**status: object) -> Object:
     return {"metadata": {"name": "p", "generation": 3}, "status": status}
 
 
-def test_a_status_says_why_a_placement_is_not_resolved_and_keeps_what_others_say() -> None:
-    found = Resolution((), 1, refused=tuple(("c", f"l{number:02}") for number in range(12)))
-    status = placement_status(placement(objectCount=7, destinations={"failing": 1}), found, [])
+def test_a_status_says_why_a_placement_goes_nowhere_and_keeps_what_others_say() -> None:
+    status = placement_status(placement(objectCount=7, destinations={"failing": 1}), Resolution((), 0), [])
     (condition,) = status["conditions"]
-    assert (condition["status"], condition["reason"]) == ("False", "LocationsRefused")
-    assert condition["message"].endswith(f"{', '.join(f'l{number:02}' for number in range(10))} and 2 more")
+    assert (condition["status"], condition["reason"]) == ("True", "NoLocations")
     assert (status["objectCount"], status["destinations"]) == (7, {"failing": 1, "total": 0})
-    assert (status["specGeneration"], status["matchingLocationCount"]) == (3, 1)
-    (condition,) = placement_status(placement(), found, ["spec.downsync[0]: wrong"])["conditions"]
+    assert (status["specGeneration"], status["matchingLocationCount"]) == (3, 0)
+    (condition,) = placement_status(placement(), Resolution((), 1), ["spec.downsync[0]: wrong"])["conditions"]
     assert (condition["reason"], condition["message"]) == ("Invalid", "spec.downsync[0]: wrong")
 
 

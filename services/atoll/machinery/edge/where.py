@@ -61,14 +61,14 @@ class Destination(msgspec.Struct, frozen=True, order=True):
 class Resolution(msgspec.Struct, frozen=True):
     """The destinations of a placement, sorted, and what its owner should know.
 
-    `shared` names SyncTargets at several of the Locations, with all of these: the first by name counts. `refused` are
-    selected Locations that the workspace may not use. `next_eviction_s` is when the result may change by itself.
+    `location_count` are the selected Locations that it may use: of others it learns nothing. `shared` names SyncTargets
+    at several of them, with all of these: the first by name counts. `next_eviction_s` is when the result may change by
+    itself.
     """
 
     destinations: tuple[Destination, ...]
     location_count: int
     shared: Mapping[Key, tuple[str, ...]] = {}
-    refused: tuple[Key, ...] = ()
     next_eviction_s: float | None = None
 
 
@@ -196,9 +196,7 @@ class WhereIndex:
         self, placement: Key, now_s: float, assigned: Collection[Destination], may_use: Callable[[Location], bool]
     ) -> Resolution:
         """Return where a placement goes. `assigned` are the destinations that it has: unschedulable ones stay."""
-        selected = self.locations_of(placement)
-        usable = [location for location in selected if may_use(location)]
-        refused = {(each.cluster, each.name) for each in selected} - {(each.cluster, each.name) for each in usable}
+        usable = [location for location in self.locations_of(placement) if may_use(location)]
         held = {each.sync_target for each in assigned}
         destinations: dict[Key, Destination] = {}
         shared: dict[Key, tuple[str, ...]] = {}
@@ -215,7 +213,7 @@ class WhereIndex:
                 if first is not new:
                     shared[key] = (*shared.get(key, (first.location_name,)), location.name)
         in_order = tuple(sorted(destinations.values()))
-        return Resolution(in_order, len(usable), shared, tuple(sorted(refused)), min(evictions, default=None))
+        return Resolution(in_order, len(usable), shared, min(evictions, default=None))
 
     def _forget_empty(self, cluster: str) -> None:
         inventory = self._inventories[cluster]

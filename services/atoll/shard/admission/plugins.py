@@ -24,6 +24,7 @@ from atoll.shard.admission.gate import Gate
 from atoll.shard.admission.kubernetes.own_rules import own_rules
 from atoll.shard.admission.logicalclusters import LogicalClusters
 from atoll.shard.admission.permission_claims import PermissionClaims
+from atoll.shard.admission.placementslices import PlacementSlices
 from atoll.shard.admission.replication import Replication
 from atoll.shard.admission.reserved_names import PathAnnotation, ReservedDefinitions, ReservedNames
 from atoll.shard.admission.shards import Shards
@@ -68,6 +69,7 @@ def plugins(
         Replication(facts),
         PermissionClaims(),
         EdgePlacements(),
+        PlacementSlices(),
         StatusCollectors(),
         *own_rules(),
         DryRunLimits(),

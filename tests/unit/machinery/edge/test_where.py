@@ -37,11 +37,11 @@ def test_a_sync_target_at_two_locations_is_one_destination_at_the_first_by_name(
     assert found.location_count == 3
 
 
-def test_a_location_that_may_not_be_used_is_named_and_gives_no_destination() -> None:
+def test_a_location_that_may_not_be_used_counts_for_nothing() -> None:
     found = index_of(("a", {}), ("b", {})).resolve(KEY, 0, [], lambda location: location.name != "a")
     assert found.destinations == (Destination("imw", "b", "s", "u1"),)
-    assert found.refused == (("imw", "a"),)
     assert found.location_count == 1
+    assert index_of(("a", {})).resolve(KEY, 0, [], lambda location: False) == index_of().resolve(KEY, 0, [], every)
 
 
 def test_an_unschedulable_sync_target_keeps_the_destinations_that_it_has_and_gets_no_new_ones() -> None:

@@ -64,6 +64,9 @@ def carried(obj: Object) -> Object:
         found["spec"] = {key: value for key, value in obj["spec"].items() if key not in {"cluster", "URL"}}
     elif kind == "Namespace":
         found.pop("spec", None)
+    elif kind == "SinglePlacementSlice":
+        # The edge service of the site says where placements go.
+        found["destinations"] = []
     return {**found, "metadata": metadata}
 
 

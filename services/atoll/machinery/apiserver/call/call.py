@@ -83,6 +83,8 @@ class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
     is_data: bool = False
     #: Annotations that a write through /status sets, with nothing else of metadata; None: what the kind takes.
     status_annotations: tuple[str, ...] | None = None
+    #: The request comes through the view of the export that its kind is of.
+    is_providers: bool = False
 
 
 UNRESTRICTED = Restrictions()
