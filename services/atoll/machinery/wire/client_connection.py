@@ -13,6 +13,7 @@ from typing import cast
 
 import httptools
 
+from atoll.machinery.wire import read_buffer
 from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.idle_pool import PooledConnection
 from atoll.machinery.wire.pending_response import BadResponse, ClientLimits, ConnectionLost, PendingResponse
@@ -143,6 +144,7 @@ class ClientConnection(PooledConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        read_buffer.give_back(transport)
 
     def data_received(self, data: bytes) -> None:
         incoming = self._incoming

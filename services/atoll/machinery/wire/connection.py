@@ -16,7 +16,7 @@ from typing import Any, cast
 import structlog
 
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.wire import response
+from atoll.machinery.wire import read_buffer, response
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from atoll.machinery.wire.host import Flushable, Host
 from atoll.machinery.wire.parser import HEAD, IDLE, WHOLE, ParsedRequest, RequestParser
@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
         self._stalled_since = self.host.now()
         self._deadline = self._stalled_since + self.limits.header_timeout_s
         self.host.opened(self)
+        read_buffer.give_back(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._active is None and not self._held and len(data) <= _SLICE_BYTES and not self._closing:

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 import httptools
 import msgspec
 
+from atoll.machinery.wire import read_buffer
 from atoll.machinery.wire.idle_pool import PooledConnection
 
 #: Bounds of a response's head, and of the number of interim responses (1xx) before it.
@@ -217,6 +218,7 @@ class BackendConnection(PooledConnection):
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        read_buffer.give_back(transport)
 
     def data_received(self, data: bytes) -> None:
         sink = self._sink
