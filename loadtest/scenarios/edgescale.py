@@ -22,7 +22,7 @@ from harness.servers.edge_service import an_object, location
 from harness.waits import until
 from loadtest import processes
 from loadtest.bench import CONFIG_MAPS, Bench, config_map, percentile
-from loadtest.edge_fleet import PATIENCE_S, each, fleet
+from loadtest.edge_fleet import PARALLEL, PATIENCE_S, each, fleet
 from loadtest.edge_load import NAME, SETTLE_S, Sizes, has_data, with_edges
 from loadtest.edge_site import INVENTORY, WORKLOAD, EdgeServer, Mailbox, arrivals, config_maps_of, make_mailboxes, place
 from loadtest.edge_syncer import NAMESPACE, CountingRelay
@@ -54,8 +54,18 @@ async def run(bench: Bench) -> list[Row]:
 
 
 async def _relabels(bench: Bench, inventory: Client, workload: Client, sizes: Sizes) -> list[Row]:
-    """Give one Location among many the label that a placement selects, and take it away."""
+    """Give one Location among many the label that a placement selects, and take it away.
+
+    The numbers of instances of all of them are written before, as that is what the center does meanwhile.
+    """
     await each(range(sizes.locations), lambda number: inventory.create(LOCATIONS, location(f"l{number}", "edge-0")))
+    last = [f"l{number}" for number in range(sizes.locations)][-PARALLEL:]
+
+    async def are_counted() -> bool:
+        found = [await inventory.get(LOCATIONS, name) for name in last]
+        return all("instances" in status_of(obj) for obj in found)
+
+    await until(are_counted, "the Locations have their numbers of instances", PATIENCE_S)
     took_ms: list[float] = []
     async with arrivals(workload, SLICES) as seen:
         made = seen.expect("relabel", lambda obj: True)

@@ -229,6 +229,17 @@ async def test_a_summary_is_written_once_a_second_and_only_on_change() -> None:
     assert world.server.writes == 2, "it says nothing else"
 
 
+async def test_the_time_of_a_heartbeat_is_compared_with_no_row() -> None:
+    world = World(1)
+    await world.begin()
+    report = {"appliedRevision": "50", "lastSyncerHeartbeatTime": "1"}
+    world.summarizer.report_changed("m0", {"status": report})
+    world.summarizer._rows.of = lambda mailbox: pytest.fail("rows were looked at")  # type: ignore[method-assign]
+    world.summarizer.report_changed("m0", {"status": {**report, "lastSyncerHeartbeatTime": "2"}})
+    with pytest.raises(pytest.fail.Exception):
+        world.summarizer.report_changed("m0", {"status": {**report, "appliedRevision": "51"}})
+
+
 async def test_summaries_of_many_copies_are_looked_at_less_often() -> None:
     world = World(500)
     for number in range(100):
@@ -431,13 +442,18 @@ def test_an_object_is_applied_as_its_syncer_says(applied: str, written: int, exp
 def test_with_as_many_errors_as_are_told_nothing_counts_as_applied() -> None:
     reports = Reports()
     rows = [{**row("Invalid"), "name": f"x{n}"} for n in range(50)]
-    is_new = reports.put("m", {"status": {"appliedRevision": "50", "errors": rows[:49]}})
+
+    def says_else(**status: object) -> bool:
+        is_new = reports.put("m", {"status": status})
+        assert is_new is not None
+        return is_new(BOAT, 10)
+
+    assert says_else(appliedRevision="50", errors=rows[:49])
     assert reports.get("m").has_applied(BOAT, 10)
-    assert is_new(BOAT, 10)
-    is_new = reports.put("m", {"status": {"appliedRevision": "50", "errors": rows}})
+    assert says_else(appliedRevision="50", errors=rows)
     assert not reports.get("m").has_applied(BOAT, 10)
-    assert is_new(BOAT, 10)
-    assert not reports.put("m", {"status": {"appliedRevision": "60", "errors": rows}})(BOAT, 10)
+    assert not says_else(appliedRevision="60", errors=rows)
+    assert reports.put("m", {"status": {"appliedRevision": "60", "errors": rows}}) is None
 
 
 async def test_of_the_placements_that_send_an_object_the_first_by_name_have_summaries() -> None:

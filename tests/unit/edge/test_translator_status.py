@@ -122,10 +122,8 @@ def test_an_error_of_an_edge_concerns_its_object_or_without_a_name_all_of_its_ki
         assert edge_errors([{**row, **changed}], partial(content.sends, placement="p")) == texts, changed
 
 
-@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (1000, 0.5)])
-def test_a_status_of_many_destinations_waits_longer_for_more_changes(
-    count: int, delay_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def topology_with(count: int) -> Topology:
+    """A placement with so many destinations."""
     topology = Topology()
     topology.set_placement("work", "p", {"metadata": {"name": "p", "uid": "u", "generation": 1}, "spec": {}})
     rows = [
@@ -135,7 +133,32 @@ def test_a_status_of_many_destinations_waits_longer_for_more_changes(
     owner = {"kind": "EdgePlacement", "name": "p", "uid": "u"}
     slice_ = {"name": "p", "labels": {"x": label_of("p")}, "ownerReferences": [owner]}
     topology.set_slice("work", None, {"metadata": slice_, "destinations": rows})
-    statuses, found = Statuses(cast(ExportView, None), topology, cast(Contents, None)), list[float]()
+    return topology
+
+
+@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (1000, 0.5)])
+def test_a_status_of_many_destinations_waits_longer_for_more_changes(
+    count: int, delay_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses, found = Statuses(cast(ExportView, None), topology_with(count), cast(Contents, None)), list[float]()
     monkeypatch.setattr(statuses.queue, "add", lambda key, *, delay_s: found.append(delay_s))
     statuses.look("work", ["p"])
     assert found == [delay_s]
+
+
+def test_the_time_of_a_heartbeat_changes_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = topology_with(1)
+    topology.set_mailbox("inv-mb-u0", "m0")
+    statuses, found = Statuses(cast(ExportView, None), topology, cast(Contents, None)), list[object]()
+    monkeypatch.setattr(statuses.queue, "add", lambda key, delay_s: found.append((delay_s, key)[1]))
+
+    def is_due(**status: str) -> bool:
+        found.clear()
+        statuses.set_report("m0", {"status": status})
+        return found == [("work", "p")]
+
+    assert is_due(lastSyncerHeartbeatTime="1")
+    assert not is_due(lastSyncerHeartbeatTime="2")
+    assert is_due(lastSyncerHeartbeatTime="2", appliedRevision="5")
+    assert not is_due(lastSyncerHeartbeatTime="3", appliedRevision="5")
+    assert is_due(appliedRevision="5"), "it was never heard"

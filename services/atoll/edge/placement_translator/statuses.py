@@ -13,6 +13,7 @@ from functools import partial
 
 from atoll.edge.events import tell
 from atoll.edge.export_view import ExportView
+from atoll.edge.heartbeats import TIME
 from atoll.edge.kinds import PLACEMENTS
 from atoll.edge.placement_translator.content import DEFINERS, Content, Kind
 from atoll.edge.placement_translator.contents import Contents
@@ -73,8 +74,10 @@ class Statuses:
             self.look(cluster, placements)
 
     def set_report(self, mailbox: str, config: Object | None) -> None:
-        """Take over what a syncer says."""
+        """Take over what a syncer says, and that it was heard; when it was heard says nothing of its objects."""
         status = {} if config is None else status_of(config)
+        if TIME in status:
+            status = {**status, TIME: ""}
         if status != self._reports.get(mailbox, {}):
             self._reports[mailbox] = status
             self.look_at_mailbox(mailbox)

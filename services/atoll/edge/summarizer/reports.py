@@ -50,9 +50,14 @@ class Reports:
         """Return what is known of a mailbox."""
         return self._reports.get(mailbox, NONE)
 
-    def put(self, mailbox: str, config: Object | None) -> Callable[[ObjectRef, int], bool]:
-        """Take over a SyncerConfig; return whether it says something else of an object that was written last then."""
+    def put(self, mailbox: str, config: Object | None) -> Callable[[ObjectRef, int], bool] | None:
+        """Take over a SyncerConfig; return whether it says something else of an object that was written last then.
+
+        None: it says nothing else of any, as when only the time of a heartbeat changed.
+        """
         before, after = self.get(mailbox), _report(status_of(config)) if config is not None else NONE
+        if before == after:
+            return None
         if after == NONE:
             self._reports.pop(mailbox, None)
         else:

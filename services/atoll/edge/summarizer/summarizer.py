@@ -94,6 +94,8 @@ class StatusSummarizer(Observer):
     def report_changed(self, mailbox: str, config: Object | None) -> None:
         """The syncer of a mailbox said something else."""
         is_new = self._reports.put(mailbox, config)
+        if is_new is None:
+            return
         rows = self._rows.of(mailbox)
         changed = [ref for ref, found in rows.items() if any(is_new(ref, each.written) for each in found.values())]
         for cluster in self._placed.topology.senders(mailbox):
