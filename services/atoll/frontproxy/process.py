@@ -62,6 +62,8 @@ log = structlog.get_logger()
 
 STORE, SERVING = "store", "front-proxy"
 DRAIN_S = 10.0
+#: One record of TLS: clients keep their connections here, most of them quiet.
+PIECE_BYTES = 16 * 1024
 #: The owner's name in the store, which no shard can have.
 STORE_NAME = "front-proxy"
 
@@ -208,7 +210,9 @@ class FrontProxy:
         """Serve until SIGTERM or SIGINT. Raises OSError if the port is taken, BackgroundWorkFailed."""
         self._life.stop_on_signals()
         trusted = self._files.trusted
-        server = Server(self.handler, Limits(), trusted.context(self._files.serving), self.connection)
+        server = Server(
+            self.handler, Limits(piece_bytes=PIECE_BYTES), trusted.context(self._files.serving), self.connection
+        )
         ServerMetrics(server, self.registry)
         config = self._config
         listen = functools.partial(server.start, config.bind_address)

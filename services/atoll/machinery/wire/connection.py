@@ -26,9 +26,6 @@ log = structlog.get_logger()
 
 #: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is answered.
 _SLICE_BYTES = 16 * 1024
-#: Written at a time: a TLS connection keeps the memory of the longest write for as long as it lives, which two
-#: records fill. The loop sends what is written in a turn as one.
-PIECE_BYTES = 32 * 1024
 #: A deadline that never passes.
 NEVER = math.inf
 #: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a time.
@@ -136,7 +133,7 @@ class Connection(asyncio.Protocol):
         """Write now; dropped when the client is gone."""
         if not self.lost:
             self._written_bytes += len(data)
-            if len(data) <= PIECE_BYTES:
+            if len(data) <= self.limits.piece_bytes:
                 self._transport.write(data)
             else:
                 self._send_pieces(data)
@@ -148,9 +145,9 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(parts)
 
     def _send_pieces(self, data: bytes) -> None:
-        view = memoryview(data)
-        for start in range(0, len(data), PIECE_BYTES):
-            self._transport.write(view[start : start + PIECE_BYTES])
+        view, size = memoryview(data), self.limits.piece_bytes
+        for start in range(0, len(data), size):
+            self._transport.write(view[start : start + size])
 
     def flush_soon(self, exchange: Flushable) -> None:
         """Call `exchange.flush` once at the end of this loop turn."""

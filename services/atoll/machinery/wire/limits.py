@@ -28,6 +28,9 @@ class Limits(msgspec.Struct, frozen=True):
     pipelined_bytes: int = 64 * 1024
     #: Bytes of a stream that its client did not take; above it the connection is cut.
     stream_buffer_bytes: int = 16 * _MIB
+    #: Written at a time: a TLS connection keeps the memory of the longest write for as long as it lives, which two
+    #: records fill. The loop sends what is written in a turn as one.
+    piece_bytes: int = 32 * 1024
     #: From the first byte of a request (or the opening of the connection) to the end of its headers.
     header_timeout_s: float = 10.0
     #: From the end of the headers to the end of the body.

@@ -7,10 +7,11 @@ from typing import cast
 
 import pytest
 
-from atoll.machinery.wire.connection import PIECE_BYTES
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
+
+PIECE_BYTES = Limits().piece_bytes
 
 
 class Written(asyncio.Transport):
@@ -46,6 +47,12 @@ async def test_a_reply_is_written_in_pieces(size: int) -> None:
     assert b"".join(found.pieces).partition(b"\r\n\r\n")[2] == body[:size]
 
 
+async def test_pieces_are_as_long_as_the_server_allows() -> None:
+    found = await replied(bytes(1000), Limits(piece_bytes=400))
+    assert [len(each) for each in found.pieces[:-1]] == [400, 400]
+    assert b"".join(found.pieces).endswith(b"\r\n\r\n" + bytes(1000))
+
+
 async def test_a_very_long_reply_is_written_as_it_is() -> None:
     body = bytes(64 * PIECE_BYTES)
     found = await replied(body)
@@ -53,13 +60,13 @@ async def test_a_very_long_reply_is_written_as_it_is() -> None:
     assert found.whole[-1] is body
 
 
-async def replied(body: bytes) -> Written:
+async def replied(body: bytes, limits: Limits | None = None) -> Written:
     """What is written of a reply to one request."""
 
     def handler(exchange: Exchange) -> None:
         exchange.reply(200, [], body)
 
-    server, transport = Server(handler, Limits(), None), Written()
+    server, transport = Server(handler, limits or Limits(), None), Written()
     await server.start("127.0.0.1", 0)
     try:
         connection = server.make_connection()
