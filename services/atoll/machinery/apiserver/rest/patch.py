@@ -64,12 +64,12 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
     checkpoint()
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         raise BadRequest("the patched document is not an object with metadata")
-    _check_patched(context, obj)
+    is_plain = _check_patched(context, obj)
     if obj["metadata"].get("name") != call.info.name:
         check_name(obj, call.info.name)
     check_kind(call.kind, obj)
     _drop_own_version(obj, old)
-    return plan_replace(context, obj, old)
+    return plan_replace(context, obj, old, is_plain=is_plain)
 
 
 def _drop_own_version(obj: Object, old: StoredObject) -> None:
@@ -145,11 +145,17 @@ def _check_operations(context: WriteContext, operations: list[Object]) -> None:
         context.call.warnings.extend(unknown)
 
 
-def _check_patched(context: WriteContext, obj: Object) -> None:
-    problems = field_problems(context.call.kind, obj, [], context.options.validation)
-    if problems and context.options.validation == "Strict":
+def _check_patched(context: WriteContext, obj: Object) -> bool:
+    """Reject unknown fields, or warn of them. Return whether the object is known to be valid and to need defaults at
+    most."""
+    schema, validation = context.call.kind.schema, context.options.validation
+    if validation != "Ignore" and schema is not None and schema.is_plain(obj):
+        return True
+    problems = field_problems(context.call.kind, obj, [], validation)
+    if problems and validation == "Strict":
         raise _strict(context, obj, problems)
     context.call.warnings.extend(problems)
+    return False
 
 
 def _strict(context: WriteContext, obj: Object, problems: list[str]) -> Exception:

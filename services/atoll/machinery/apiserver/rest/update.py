@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.apiserver.rest.body import decode_new
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import keep_system_fields
 from atoll.machinery.apiserver.rest.normalization import merged_for_subresource
@@ -16,7 +16,7 @@ from atoll.machinery.process.time_slicing import checkpoint
 def plan_update(context: WriteContext) -> PreparedWrite:
     """Plan a PUT on an object or on one of its subresources. Raises NotFound, Conflict, Invalid."""
     call = context.call
-    obj = decode_body(call, context.options.validation)
+    obj, is_plain = decode_new(call, context.options.validation)
     check_name(obj, call.info.name)
     check_namespace(context, obj)
     checkpoint()
@@ -28,7 +28,7 @@ def plan_update(context: WriteContext) -> PreparedWrite:
         detail = "Invalid value: 0x0: must be specified for an update"
         error = FieldError("FieldValueInvalid", "metadata.resourceVersion", detail)
         raise invalid(call.kind.group_kind, call.info.name, [error])
-    return plan_replace(context, obj, old)
+    return plan_replace(context, obj, old, is_plain=is_plain)
 
 
 def check_name(obj: Object, name: str) -> None:
@@ -50,15 +50,22 @@ def check_preconditions(context: WriteContext, obj: Object, old: StoredObject) -
     return bool(version)
 
 
-def plan_replace(context: WriteContext, obj: Object, old: StoredObject, *, tracked: bool = False) -> PreparedWrite:
-    """Plan the replacement of the stored object, or of the fields of the subresource, by `obj`."""
-    call = context.call
+def plan_replace(
+    context: WriteContext, obj: Object, old: StoredObject, *, tracked: bool = False, is_plain: bool = False
+) -> PreparedWrite:
+    """Plan the replacement of the stored object, or of the fields of the subresource, by `obj`. `is_plain`: that is
+    known to be valid and to need defaults at most."""
+    call, subresource = context.call, context.call.info.subresource
     versioned = check_preconditions(context, obj, old)
     obj = merged_for_subresource(call, obj, old.obj)
     keep_system_fields(obj, old.obj)
-    if not call.info.subresource:
+    if not subresource:
         call.kind.prepare_update(obj, old.obj)
-    return prepare_update(context, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned)
+    # The stored status may be of another schema.
+    is_plain = is_plain and not subresource and (call.whole or not call.kind.has_status or "status" not in obj)
+    return prepare_update(
+        context, obj, old, subresource=subresource, tracked=tracked, blind=not versioned, is_plain=is_plain
+    )
 
 
 def _missing(context: WriteContext, obj: Object) -> PreparedWrite:

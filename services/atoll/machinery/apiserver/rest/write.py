@@ -151,12 +151,13 @@ def prepare_update(
     subresource: str = "",
     tracked: bool = False,
     blind: bool = True,
+    is_plain: bool = False,
 ) -> PreparedWrite:
-    """Prepare the change of a stored object to `obj`."""
+    """Prepare the change of a stored object to `obj`. `is_plain`: that is known to need defaults at most."""
     kind = context.call.kind
     before = dict(old.obj, metadata=dict(old.obj["metadata"]))
     strip_cluster(before)
-    normalize(context.call, obj, before)
+    normalize(context.call, obj, before, is_plain=is_plain)
     checkpoint()
     if not tracked:
         own_fields(context, obj, before, subresource)
