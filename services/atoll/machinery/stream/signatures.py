@@ -76,19 +76,13 @@ def sign(key: SecretKey, events: Sequence[Statement], first: int) -> list[Signat
         # A node without a neighbour goes up as it is.
         alone = below[-1:] if len(below) % 2 else []
         levels.append([hashlib.sha256(_NODE + left + right).digest() for left, right in pairs] + alone)
-    value = key.sign(_ROOT + levels[-1][0])
-    steps = [[_SIDES[at % 2] + node for at, node in enumerate(level)] for level in levels[:-1]]
-    return [Signature(first + index, key.id, value, _path(steps, index)) for index in range(len(events))]
-
-
-def _path(steps: Sequence[Sequence[bytes]], index: int) -> bytes:
-    """The neighbours of a leaf and of the nodes above it."""
-    found = []
-    for level in steps:
-        if index ^ 1 < len(level):
-            found.append(level[index ^ 1])
-        index >>= 1
-    return b"".join(found)
+    value, paths = key.sign(_ROOT + levels[-1][0]), [b""]
+    for level in reversed(levels[:-1]):
+        # A node's neighbour, then the path of the node above both.
+        steps = [_SIDES[at % 2] + node for at, node in enumerate(level)]
+        steps.append(b"")
+        paths = [steps[at ^ 1] + paths[at >> 1] for at in range(len(level))]
+    return [Signature(first + index, key.id, value, path) for index, path in enumerate(paths)]
 
 
 def _root(event: Statement, signature: Signature) -> bytes:

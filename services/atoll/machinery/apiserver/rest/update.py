@@ -63,9 +63,7 @@ def plan_replace(
         call.kind.prepare_update(obj, old.obj)
     # The stored status may be of another schema.
     is_plain = is_plain and not subresource and (call.whole or not call.kind.has_status or "status" not in obj)
-    return prepare_update(
-        context, obj, old, subresource=subresource, tracked=tracked, blind=not versioned, is_plain=is_plain
-    )
+    return prepare_update(context, obj, old, tracked=tracked, blind=not versioned, is_plain=is_plain)
 
 
 def _missing(context: WriteContext, obj: Object) -> PreparedWrite:

@@ -148,13 +148,12 @@ def prepare_update(
     obj: Object,
     old: StoredObject,
     *,
-    subresource: str = "",
     tracked: bool = False,
     blind: bool = True,
     is_plain: bool = False,
 ) -> PreparedWrite:
     """Prepare the change of a stored object to `obj`. `is_plain`: that is known to need defaults at most."""
-    kind = context.call.kind
+    kind, subresource = context.call.kind, context.call.info.subresource
     before = dict(old.obj, metadata=dict(old.obj["metadata"]))
     strip_cluster(before)
     normalize(context.call, obj, before, is_plain=is_plain)

@@ -62,7 +62,7 @@ async def written(here: Cell, verb: str, body: Object, subresource: str = "") ->
 async def test_a_stored_status_is_pruned_by_the_schema_as_it_is_now(tmp_path: Path, verb: str) -> None:
     async with cell(tmp_path) as here:
         version = await made(here, spec="x", status={"a": "A", "b": "B"})
-        body = circle(spec="y") if verb == "update" else {"spec": "y"}
+        body: Object = circle(spec="y") if verb == "update" else {"spec": "y"}
         body["metadata"] = {"name": "a", "resourceVersion": version}
         obj = await written(here, verb, body)
         assert (obj["spec"], obj["status"]) == ("y", {"a": "A"})
@@ -81,6 +81,6 @@ async def test_what_is_beside_a_status_is_pruned_when_that_is_removed(tmp_path: 
 async def test_a_plain_write_gets_its_defaults(tmp_path: Path, verb: str) -> None:
     async with cell(tmp_path) as here:
         version = await made(here, spec="x")
-        body = circle() if verb == "update" else {"spec": None}
+        body: Object = circle() if verb == "update" else {"spec": None}
         body["metadata"] = {"name": "a", "resourceVersion": version}
         assert (await written(here, verb, body))["spec"] == "none"
