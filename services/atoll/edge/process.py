@@ -29,6 +29,7 @@ from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.initializer import Initializer
 from atoll.edge.mailboxes import Mailboxes
 from atoll.edge.objects import service
+from atoll.edge.placement_translator.projection import MAX_REQUESTS, Projection
 from atoll.edge.placement_translator.translator import PlacementTranslator
 from atoll.edge.store import EdgeStore
 from atoll.edge.summarizer.summarizer import StatusSummarizer
@@ -61,7 +62,8 @@ log = structlog.get_logger()
 
 SERVING = "edge-controllers"
 DRAIN_S = 10.0
-WORKERS = 4
+#: Keys in work at a time; of mailboxes more, as each waits for its shard and for the disk most of the time.
+WORKERS, MAILBOX_WORKERS = 4, MAX_REQUESTS
 
 
 class Controller(Protocol):
@@ -226,7 +228,7 @@ class _Process:
         is_quiet = controller.name == Heartbeats.name
         own = controller.reconcile if is_quiet else logged(controller.name, controller.reconcile)
         reconcile = part.share(controller, own)
-        for _ in range(WORKERS):
+        for _ in range(MAILBOX_WORKERS if controller.name == Projection.name else WORKERS):
             self._life.run_in_background(work(controller.name, controller.queue, reconcile, observer))
 
     def _check(self) -> str | None:

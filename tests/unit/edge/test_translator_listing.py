@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from atoll.edge.placement_translator.content import Content, Item
-from atoll.edge.placement_translator.mailbox_state import Due
+from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.placement_translator.syncer_list import write_list
@@ -19,7 +19,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord
-from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Details, Forbidden, NotFound
@@ -239,10 +239,10 @@ async def test_a_list_that_was_seen_is_written_without_a_read() -> None:
     await write_list(client, {WANTED: "v1"}, ())
     assert lists.requests == ["LIST", "POST"]
     (seen,) = lists.stored.values()
-    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[seen]) == 3
+    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[seen]) == {"the-one": 3}
     assert lists.requests[2:] == ["PUT"]
     (now,) = lists.stored.values()
-    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[now]) == 0
+    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[now]) == {}
     assert lists.requests[2:] == ["PUT"]
 
 
@@ -302,3 +302,44 @@ def test_what_is_due_for_another_reason_than_a_change_stays_due() -> None:
     fresh = Due()
     fresh.join(other)
     assert (fresh.refs, fresh.changes) == ({WANTED: True}, {WANTED: 9})
+
+
+def resting(store: EdgeStore) -> tuple[Projection, MailboxState]:
+    """A mailbox in which nothing is due."""
+    topology, mailbox = Topology(), EmptyMailbox()
+    topology.has_read = lambda cluster: True
+    for name, answer in (("senders", {}), ("is_mailbox", True), ("is_ending", False)):
+        setattr(topology, name, lambda *_, answer=answer: answer)
+    parts = topology, cast(Any, Sources()), CopyRecords(store)
+    projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
+    projection.due("m")
+    state = projection.state("m")
+    assert state is not None
+    state.due = Due()
+    return projection, state
+
+
+def part(name: str, revision: int) -> Object:
+    return {"metadata": {"name": name, "resourceVersion": str(revision)}, "spec": {}}
+
+
+async def test_a_list_that_is_as_it_was_written_is_not_looked_at_again(store: EdgeStore) -> None:
+    (projection, state), parts = resting(store), {"the-one": part("the-one", 9)}
+    projection.parts = lambda name: parts.values()
+    state.written_parts = {"the-one": 9}
+    projection.parts_changed("m")
+    assert not len(projection.queue), "it is what was written"
+    state.is_busy = True
+    projection.parts_changed("m")
+    assert len(projection.queue), "the answer to the write may not be here yet"
+    await projection._copy("m", state, state.take())
+    assert state.list_at_s is None
+    state.is_busy = False
+    parts["the-one-2"] = part("the-one-2", 5)
+    projection.parts_changed("m")
+    await projection._copy("m", state, state.take())
+    assert state.list_at_s is None, "it is no part of the list"
+    parts["the-one-2"]["metadata"]["labels"] = {PROJECTED: PROJECTED_VALUE}
+    projection.parts_changed("m")
+    await projection._copy("m", state, state.take())
+    assert state.list_at_s is not None, "somebody wrote another part"

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from atoll.edge.edge_data import Clusters
 from atoll.edge.kinds import CUSTOMIZERS
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content
 from atoll.edge.placement_translator.reading import Keep, Reading, Since
 from atoll.edge.placement_translator.records import CopyRecords, LastChange
 from atoll.edge.placement_translator.topology import Topology
-from atoll.machinery.client.client import Client
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.categories import BuiltIns, goes_to_mailbox
 from atoll.machinery.edge.customization import CUSTOMIZERS as CUSTOMIZER_KIND
@@ -40,7 +40,7 @@ class Contents:
     name = "placement-translator-contents"
 
     def __init__(
-        self, base: Client, topology: Topology, built_ins: BuiltIns, records: CopyRecords, changed: Changed
+        self, base: Clusters, topology: Topology, built_ins: BuiltIns, records: CopyRecords, changed: Changed
     ) -> None:
         self._base, self._topology, self._built_ins, self._changed = base, topology, built_ins, changed
         self._records = records

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from atoll.edge.edge_data import Clusters
 from atoll.edge.placement_translator.composition import Composition
 from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
@@ -38,7 +39,9 @@ class Outcome(NamedTuple):
 class Copies:
     """Copies in all mailboxes. Methods raise ApiError, ClientError and TimeoutError."""
 
-    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords, tell: Tell) -> None:
+    def __init__(
+        self, base: Clusters, topology: Topology, contents: Contents, records: CopyRecords, tell: Tell
+    ) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
         self.versions = Versions(base)
         self.composition = Composition(self.versions, topology, contents, records, tell)

@@ -22,6 +22,8 @@ class Due(msgspec.Struct):
     is_redefined: bool = False
     #: The list for the syncer.
     is_unlisted: bool = False
+    #: Whether the list in the mailbox is another than the one that was written.
+    is_list_seen: bool = False
     refs: dict[ObjectRef, bool] = msgspec.field(default_factory=dict)
     #: Of objects that are with True for a change alone: the revision of the last one.
     changes: dict[ObjectRef, int] = msgspec.field(default_factory=dict)
@@ -43,6 +45,7 @@ class Due(msgspec.Struct):
         self.is_moved |= other.is_moved
         self.is_redefined |= other.is_redefined
         self.is_unlisted |= other.is_unlisted
+        self.is_list_seen |= other.is_list_seen
         for ref, is_live_due in other.refs.items():
             if is_live_due and ref in other.changes:
                 if ref not in self.changes:
@@ -65,8 +68,8 @@ class MailboxState:
         self.namespaces: set[str] = set()
         #: When to write the list; None while it is as it should be.
         self.list_at_s: float | None = None
-        #: Revision of the last write of the list.
-        self.listed = 0
+        #: Revision of the last write of the list, and of all its parts as they were written.
+        self.listed, self.written_parts = 0, dict[str, int]()
 
     def take(self) -> Due:
         """Return what is due, which is then not any more."""

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
+from atoll.edge.edge_data import Clusters
 from atoll.edge.export_view import UNREAD
 from atoll.edge.placement_translator.composition import defined_group, is_misfit
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item, Kind
@@ -35,6 +36,7 @@ from atoll.machinery.edge.categories import goes_to_mailbox
 from atoll.machinery.edge.failures import Failure, metric_reason, next_failure
 from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
+from atoll.machinery.edge.syncerconfigs import is_part
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 
@@ -58,7 +60,7 @@ class Projection:
 
     name = "placement-translator-projection"
 
-    def __init__(self, base: Client, sources: Sources, done: Done, tell: Tell) -> None:
+    def __init__(self, base: Clusters, sources: Sources, done: Done, tell: Tell) -> None:
         self._base, self._done, self._tell = base, done, tell
         self._topology, self._contents, self._records = sources
         self.copies = Copies(base, *sources, tell)
@@ -100,6 +102,13 @@ class Projection:
         """What the syncer of a mailbox is asked may be something else; one without a state is listed in any case."""
         if (state := self._states.get(mailbox)) is not None:
             state.due.is_unlisted = True
+            self.wake(mailbox)
+
+    def parts_changed(self, mailbox: str) -> None:
+        """The list in a mailbox is seen with another content: somebody's, or what was written here."""
+        state = self._states.get(mailbox)
+        if state is not None and (state.is_busy or not self._is_as_written(mailbox, state)):
+            state.due.is_list_seen = True
             self.wake(mailbox)
 
     def state(self, mailbox: str) -> MailboxState | None:
@@ -210,6 +219,8 @@ class Projection:
             self.copies.forget_written(mailbox)
             for ref in (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
                 due.add(ref, is_live_due=False)
+        if due.is_list_seen and not self._is_as_written(mailbox, state):
+            due.is_unlisted = True
         if due.is_moved or due.is_unlisted:
             state.list_at_s = state.list_at_s or now_s + BURST_S
         for ref, failure in state.failures.items():
@@ -369,8 +380,9 @@ class Projection:
                 raise
             finally:
                 state.is_busy = False
-            state.listed = written or state.listed
-            self.copies.writes["list"] += written > 0
+            if written:
+                state.listed, state.written_parts = max(written.values()), written
+            self.copies.writes["list"] += bool(written)
             self._done(mailbox, ())
         waits = [state.list_at_s - now_s] if state.list_at_s is not None else []
         waits += [failure.at_s + failure.delay_s(ref) - now_s for ref, failure in state.failures.items()]
@@ -381,6 +393,15 @@ class Projection:
         parts = self.parts(mailbox)
         revisions = [int(each["metadata"]["resourceVersion"]) for each in parts]
         return parts if max(revisions, default=0) >= state.listed else ()
+
+    def _is_as_written(self, mailbox: str, state: MailboxState) -> bool:
+        """Whether all parts of the list that were seen last are those that were written here."""
+        seen = {
+            each["metadata"]["name"]: int(each["metadata"]["resourceVersion"])
+            for each in self.parts(mailbox)
+            if is_part(each)
+        }
+        return seen == state.written_parts
 
     def _upsync(self, mailbox: str) -> set[UpsyncSet]:
         senders = self._topology.senders(mailbox)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from atoll.edge.edge_data import Clusters
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.topology import Topology
-from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.applied import is_in_force
@@ -39,7 +39,7 @@ class ReportedStates:
 
     name = "placement-translator-reported-states"
 
-    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords) -> None:
+    def __init__(self, base: Clusters, topology: Topology, contents: Contents, records: CopyRecords) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
         self.queue: WorkQueue[ReportedKey] = WorkQueue(in_turn=True)
         #: What has a reported state, by workspace, with its version.

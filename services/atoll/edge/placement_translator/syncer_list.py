@@ -25,8 +25,10 @@ async def write_list(
     versions: str = "",
     associated: Collection[Object] | None = (),
     seen: Collection[Object] = (),
-) -> int:
-    """Write what differs; return the revision of the last write, 0 without one. Raises ApiError, ClientError.
+) -> dict[str, int]:
+    """Write what differs; return the revisions of all parts in the order of their writes, nothing without one.
+
+    Raises ApiError, ClientError.
 
     `associated` is what is asked of associated objects, None to leave what there is. `seen` are the SyncerConfigs as
     they were seen last, so that they are read only if a write says that they are others by now.
@@ -44,7 +46,7 @@ async def _write(
     objects: Mapping[ObjectRef, str],
     upsync: Collection[UpsyncSet],
     beside: tuple[str, Collection[Object] | None],
-) -> int:
+) -> dict[str, int]:
     existing = {each["metadata"]["name"]: each for each in found}
     versions, associated = beside
     if associated is None:
@@ -52,21 +54,21 @@ async def _write(
         associated = [row for part in parts for row in spec_of(part).get("associated") or ()]
     specs = specs_of(objects, upsync, associated=associated)
     plan = plan_parts(specs, existing.values(), int(time.time() * 1000), versions)
-    revision, query = 0, {"fieldManager": TRANSLATOR}
+    revisions, query = dict[str, int](), {"fieldManager": TRANSLATOR}
     for each in plan.create:
         answer = await client.request("POST", SYNCER_CONFIGS.path(), query, each)
-        revision = int(answer["metadata"]["resourceVersion"])
+        revisions[each["metadata"]["name"]] = int(answer["metadata"]["resourceVersion"])
     for each in plan.apply:
         name = each["metadata"]["name"]
         body = _replaced(existing[name], each)
         answer = await client.request("PUT", SYNCER_CONFIGS.path(name=name), query, body)
-        revision = int(answer["metadata"]["resourceVersion"])
+        revisions[name] = int(answer["metadata"]["resourceVersion"])
     for each in plan.delete:
         try:
             await client.delete(SYNCER_CONFIGS, each["metadata"]["name"])
         except NotFound:
             continue
-    return revision
+    return revisions
 
 
 def _replaced(stored: Object, part: Object) -> Object:

@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from atoll.edge.changes import Change
+from atoll.edge.edge_data import EdgeData
 from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
 from atoll.edge.kinds import BINDINGS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
@@ -36,7 +37,7 @@ from atoll.machinery.client.informer import Informer, key_of, unmanaged
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.denaturing import served_type
-from atoll.machinery.edge.names import EDGE_VIEW, GROUP, THE_ONE, VERSIONS, ObjectRef
+from atoll.machinery.edge.names import GROUP, THE_ONE, VERSIONS, ObjectRef
 from atoll.machinery.edge.syncerconfigs import number_of
 from atoll.machinery.meta.conditions import FALSE, find
 from atoll.machinery.meta.names import ResourceType
@@ -60,7 +61,7 @@ class PlacementTranslator:
         self.view = ExportView(client, export, KINDS, self._control_changed)
         self._topology.has_read, self._topology.is_nowhere = self.view.has_read, self.view.is_nowhere
         self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed, unmanaged)
-        data = client.view(f"/services/{EDGE_VIEW}")
+        data = EdgeData(client, self.view)
         self._contents = Contents(data, self._topology, built_ins, records, self._content_changed)
         self._reported = ReportedStates(data, self._topology, self._contents, records)
         self._statuses = Statuses(self.view, self._topology, self._contents)
@@ -206,9 +207,8 @@ class PlacementTranslator:
             self._statuses.set_report(cluster, new)
             self.observer.report_changed(cluster, new)
         is_another = old is None or new is None or _content(old) != _content(new)
-        if is_another and self._topology.is_mailbox(cluster) and self._projection.state(cluster) is not None:
-            self._projection.due(cluster).is_unlisted = True
-            self._wake([cluster])
+        if is_another and self._topology.is_mailbox(cluster):
+            self._projection.parts_changed(cluster)
 
     def _workspace_changed(self, old: Object | None, new: Object | None) -> None:
         found = new or old or {}

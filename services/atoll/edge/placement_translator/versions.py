@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from atoll.edge.edge_data import Clusters
 from atoll.edge.placement_translator.content import Kind
-from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.edge.versions import Agreement, Offer, agree, highest
 from atoll.machinery.meta.status import ApiError
@@ -38,7 +38,7 @@ class VersionConflict(ApiError):
 class Versions:
     """Versions of kinds in all mailboxes."""
 
-    def __init__(self, base: Client) -> None:
+    def __init__(self, base: Clusters) -> None:
         self._base = base
         self._served: dict[str, dict[Kind, tuple[str, ...]]] = {}
         #: Mailbox -> group with several versions -> what counts.

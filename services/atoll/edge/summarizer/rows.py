@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
+from atoll.edge.edge_data import Clusters
 from atoll.edge.placement_translator.content import Kind
 from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.placement_translator.records import Copy
 from atoll.edge.summarizer.collected import Collected
 from atoll.edge.summarizer.row import NONE, Row, evaluated, is_reported, kind_of, returned_at, row_of
 from atoll.edge.summarizer.states import States
-from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
@@ -51,7 +51,7 @@ class Rows:
 
     name = "status-summarizer-rows"
 
-    def __init__(self, data: Client, placed: Placed, collected: Collected, changed: Changed) -> None:
+    def __init__(self, data: Clusters, placed: Placed, collected: Collected, changed: Changed) -> None:
         self._data, self._placed, self._collected, self._changed = data, placed, collected, changed
         self.queue: WorkQueue[str] = WorkQueue()
         self._mailboxes: dict[str, _Mailbox] = {}

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from atoll.edge.changes import Change
+from atoll.edge.edge_data import EdgeData
 from atoll.edge.export_view import ExportView
 from atoll.edge.kinds import ASSOCIATED_STATES, STATUS_COLLECTORS, STATUS_SUMMARIES
 from atoll.edge.placement_translator.observer import Observer
@@ -23,7 +24,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import key_of
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.associated import query_row
-from atoll.machinery.edge.names import EDGE_VIEW, ObjectRef
+from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.meta.objects import Object
 
 
@@ -37,7 +38,7 @@ class StatusSummarizer(Observer):
         self._reports = Reports()
         self.view = ExportView(client, export, (STATUS_COLLECTORS,), self._control_changed)
         self._collected = Collected(self.view, self._collectors_changed, self._collectors_complete)
-        data = client.view(f"/services/{EDGE_VIEW}")
+        data = EdgeData(client, self.view)
         self._rows = Rows(data, placed, self._collected, self._row_changed)
         finder = Finder(placed, self._rows, self._collected, self._reports)
         self._summaries = Summaries(client, self.view, placed, self._rows, finder)
