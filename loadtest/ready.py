@@ -68,7 +68,13 @@ class Poster:
         return self
 
     async def send(self, method: str, path: str, body: object = None) -> int:
-        """Any request; gives the status code."""
+        """Any request; gives the status code, 0 if the connection is lost meanwhile.
+
+        A server closes connections that are idle: another one is opened then.
+        """
+        if self._connection.lost:
+            self._connection = Connection(self._answered)
+            await self.open()
         self._status = asyncio.get_running_loop().create_future()
         self._connection.send(self._origin.request(method, path, encode_json(body) if body is not None else b""))
         return await self._status
