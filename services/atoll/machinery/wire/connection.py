@@ -306,6 +306,7 @@ class Connection(asyncio.Protocol):
         response."""
         self._closing = self._linger = True
         self._deadline = self.host.now() + self.limits.linger_s
+        self.host.lingers(self)
         self._held.clear()
         if self._reading_paused:
             self._reading_paused = False

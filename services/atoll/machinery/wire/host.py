@@ -94,6 +94,9 @@ class Host(Protocol):
     def closed(self, connection: OpenConnection) -> None:
         """Forget a connection."""
 
+    def lingers(self, connection: OpenConnection) -> None:
+        """Look at a connection in each sweep from now on: it closes soon."""
+
     def account(self, size_bytes: int) -> None:
         """Count body bytes held (negative: released). Raises ApiError 503 above the limit of all bodies."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate
@@ -24,8 +25,9 @@ from atoll.machinery.wire.parser import bodies_full
 
 log = structlog.get_logger()
 
-#: Longest interval of the sweep. It is at most a quarter of the shortest limit.
-_SWEEP_S = 1.0
+#: Longest interval of the sweep, and at which it looks at all connections. Both are at most a quarter of the shortest
+#: limit that they keep: most connections are quiet, and to look at each is most of what they cost.
+_SWEEP_S, _ROUND_S = 1.0, 2.5
 #: How long a server that drains waits for the first request of a connection, and between two looks.
 FIRST_REQUEST_S, _LOOK_S = 2.0, 0.02
 #: Streams flushed in one loop turn, so that requests are served in between: an event for a thousand watchers takes 10
@@ -63,13 +65,16 @@ class Server:
         self._ssl_context = ssl_context
         self._acceptors: list[Acceptor] = []
         self._connections: set[OpenConnection] = set()
+        self._lingering: set[OpenConnection] = set()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._dirty: deque[Flushable] = deque()
         self._bodies_bytes = 0
         self._emptied = asyncio.Event()
         self._emptied.set()
-        others_s = (limits.stall_timeout_s, limits.linger_s, limits.handshake_timeout_s)
-        self._sweep_s = min(_SWEEP_S, min(*self.phase_timeouts_s, *others_s) / 4)
+        self._round_s = min(_ROUND_S, min(*self.phase_timeouts_s, limits.stall_timeout_s) / 4)
+        self._sweep_s = min(_SWEEP_S, self._round_s, min(limits.linger_s, limits.handshake_timeout_s) / 4)
+        #: When all connections are looked at next, and the second that `date` says.
+        self._round_at, self._second = 0.0, 0
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -169,10 +174,15 @@ class Server:
     def closed(self, connection: OpenConnection) -> None:
         """Forget a connection: another may be accepted."""
         self._connections.discard(connection)
+        self._lingering.discard(connection)
         if not self._connections:
             self._emptied.set()
         for acceptor in self._acceptors:
             acceptor.resume()
+
+    def lingers(self, connection: OpenConnection) -> None:
+        """Look at a connection in each sweep from now on: it closes soon."""
+        self._lingering.add(connection)
 
     def account(self, size_bytes: int) -> None:
         """Count body bytes held (negative: released). Raises ApiError 503 above the limit."""
@@ -213,9 +223,13 @@ class Server:
             self.loop.call_soon(self._flush)
 
     def _sweep(self) -> None:
-        now = self.now()
-        self.date = f"Date: {formatdate(usegmt=True)}\r\n"
-        for connection in list(self._connections):
+        now, second = self.now(), int(time.time())
+        if second != self._second:
+            self._second, self.date = second, f"Date: {formatdate(second, usegmt=True)}\r\n"
+        is_round = now >= self._round_at
+        if is_round:
+            self._round_at = now + self._round_s
+        for connection in list(self._connections if is_round else self._lingering):
             connection.check(now)
         for acceptor in self._acceptors:
             acceptor.check(now)

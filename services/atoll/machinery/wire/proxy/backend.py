@@ -24,7 +24,8 @@ from atoll.machinery.wire.proxy.backend_connection import BackendConnection
 
 log = structlog.get_logger()
 
-_SWEEP_S = 1.0
+#: Longest interval of the sweep, which is at most a quarter of the shortest limit.
+_SWEEP_S = 4.0
 #: A TLS connection keeps memory in proportion to its longest read until it ends, and a watch may keep it for hours.
 SLIM_BYTES = 16 * 1024
 
@@ -54,6 +55,12 @@ class BackendLimits(msgspec.Struct, frozen=True):
     longest_pause_s: float = 2.0
     #: A backend that was not used for so long is forgotten.
     forget_after_s: float = 600.0
+
+    @property
+    def shortest_s(self) -> float:
+        """The shortest limit of what the sweep looks at."""
+        silences_s = self.silence_timeout_s, self.body_timeout_s, self.upgraded_silence_timeout_s
+        return min(self.head_timeout_s, self.stall_timeout_s, self.idle_timeout_s, *silences_s)
 
 
 class BackendUnreachable(Exception):
@@ -197,7 +204,7 @@ class Backends:
         self._limits, self._connection, self._most = limits or BackendLimits(), connection, most
         self._backends: dict[tuple[str, ssl.SSLContext], Backend] = {}
         self._loop = asyncio.get_running_loop()
-        self._sweep_s = min(_SWEEP_S, self._limits.idle_timeout_s / 4, self._limits.head_timeout_s / 4)
+        self._sweep_s = min(_SWEEP_S, self._limits.shortest_s / 4)
         self._timer = self._loop.call_later(self._sweep_s, self._sweep)
 
     def at_url(self, url: str, tls: ssl.SSLContext) -> Backend:
