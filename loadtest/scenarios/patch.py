@@ -21,7 +21,7 @@ _MERGE = "application/merge-patch+json"
 async def run(bench: Bench) -> list[Row]:
     seconds = bench.seconds(4, 20)
     async with bench.server() as server:
-        await _create(server)
+        await prepare(server)
         await _load(server, bench.seconds(1, 1))
         load, cost = await _load(server, seconds)
     note = f"p50 {load.percentile_ms(0.5):.1f} ms, p99 {load.percentile_ms(0.99):.1f} ms"
@@ -31,7 +31,8 @@ async def run(bench: Bench) -> list[Row]:
     ]
 
 
-async def _create(server: Server) -> None:
+async def prepare(server: Server) -> None:
+    """Create what is patched."""
     origin = server.origin
     bodies = (encode_json(config_map(f"p-{number:03d}")) for number in range(OBJECTS))
     sound(await closed_loop(origin, (origin.request("POST", PATH, body) for body in bodies), CLIENTS, 60))
@@ -40,11 +41,12 @@ async def _create(server: Server) -> None:
 async def _load(server: Server, seconds: float) -> tuple[Load, Cost]:
     origin = server.origin
     with Cost(server) as cost:
-        load = await closed_loop(origin, _requests(origin), CLIENTS, seconds)
+        load = await closed_loop(origin, requests(origin), CLIENTS, seconds)
     return sound(load), cost
 
 
-def _requests(origin: Origin) -> Iterator[bytes]:
+def requests(origin: Origin) -> Iterator[bytes]:
+    """Merge patches without end."""
     for number in itertools.cycle(range(OBJECTS)):
         body = encode_json({"data": {"salt": secrets.token_hex(8)}})
         yield origin.request("PATCH", f"{PATH}/p-{number:03d}", body, _MERGE)
