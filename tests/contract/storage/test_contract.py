@@ -272,6 +272,21 @@ async def test_counters_say_what_a_cluster_holds(store: Store) -> None:
         assert snapshot.last(CONFIGMAPS, "c3") == snapshot.last(SECRETS, "c1") == 0
 
 
+async def test_the_last_revisions_of_types_are_those_of_each_of_them(store: Store) -> None:
+    never = ResourceType("a.io", "never")
+    [gate] = await store.submit([put(ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster"), status={"phase": "Ready"})])
+    types = (never, CONFIGMAPS, LOGICAL_CLUSTERS)
+    with store.snapshot() as snapshot:
+        assert snapshot.lasts(types, "c1") == (0, 0, gate)
+    [own] = await create(store, "a", cluster="c1")
+    [other] = await create(store, "a", cluster="c2")
+    [new] = await store.submit([put(ObjectKey(never, "c2", "", "first"))])
+    with store.snapshot() as snapshot:
+        assert snapshot.lasts(types, "c1") == (0, own, gate)
+        assert snapshot.lasts(types, "c2") == (new, other, 0)
+        assert snapshot.lasts(types, "") == tuple(snapshot.last(each, "") for each in types) == (new, other, gate)
+
+
 async def test_lists_are_in_the_order_of_cluster_namespace_and_name(store: Store) -> None:
     places = [("a", "n", "x"), ("a", "n", "x-1"), ("a", "n-1", "w"), ("a-b", "n", "v"), ("ab", "", "u")]
     for cluster, namespace, name in reversed(places):

@@ -41,7 +41,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.revision = 1
         self.records: dict[ObjectKey, Record] = {}
-        self.lasts: dict[tuple[ResourceType, str], int] = {}
+        self.last_revisions: dict[tuple[ResourceType, str], int] = {}
         self.reads: Counter[str] = Counter()
         self.replicas = Published()
 
@@ -66,7 +66,7 @@ class FakeStore:
 
     def _touch(self, key: ObjectKey) -> int:
         self.revision += 1
-        self.lasts[key.type, key.cluster] = self.lasts[key.type, ""] = self.revision
+        self.last_revisions[key.type, key.cluster] = self.last_revisions[key.type, ""] = self.revision
         return self.revision
 
     # --- the snapshot ---
@@ -81,10 +81,13 @@ class FakeStore:
 
     def last(self, type: ResourceType, cluster: str) -> int:
         self.reads["last"] += 1
-        return self.lasts.get((type, cluster), 0)
+        return self.last_revisions.get((type, cluster), 0)
+
+    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]:
+        return tuple(self.last(type, cluster) for type in types)
 
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
-        return tuple(self.last(type, "") for type in types)
+        return self.lasts(types, "")
 
     def gate(self, cluster: str) -> Gate:
         stands = self.revision_of(self._key(cluster, "LogicalCluster", _SINGLETON))

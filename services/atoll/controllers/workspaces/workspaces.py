@@ -8,7 +8,7 @@ scheduled to another shard are handled by `remote_workspaces`. Invariant: a Work
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
 
 import structlog
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from atoll.machinery.kcp.sharding.forgotten_stores import forgotten_stores
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
 from atoll.machinery.kcp.workspaces import workspace
+from atoll.machinery.kcp.workspaces.mirrored_state import mirrored_state
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
 from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -91,10 +92,9 @@ class WorkspaceController(ReplicaController):
         if entry.key.type == self._type:
             yield entry.key.cluster, entry.key.name
         elif entry.key.type == LOGICAL_CLUSTERS:
-            owner = spec_of(decode(entry.value)).get("owner")
             # The batch that creates a cluster writes its Workspace too; later changes are mirrored.
-            if owner and entry.operation is not Operation.ADDED:
-                yield owner["cluster"], owner["name"]
+            if entry.operation is not Operation.ADDED:
+                yield from workspaces_showing(entry)
         elif self._shard_changes.has_changed(entry):
             yield from self._unscheduled()
             yield from self._on_lost_shards(entry)
@@ -282,3 +282,13 @@ class WorkspaceController(ReplicaController):
         except (Conflict, NotFound, *LOST):
             # A concurrent write to one of them, whose log entry enqueues this key again.
             return
+
+
+def workspaces_showing(entry: LogEntry) -> Iterator[tuple[str, str]]:
+    """Yield the Workspace of a LogicalCluster that changed in what a Workspace shows, or was deleted."""
+    state = mirrored_state(entry.value)
+    owner = state.spec.owner
+    if owner is None:
+        return
+    if entry.operation is not Operation.MODIFIED or not entry.before or mirrored_state(entry.before) != state:
+        yield owner.cluster, owner.name

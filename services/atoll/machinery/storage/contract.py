@@ -406,6 +406,9 @@ class Snapshot(Rows, Protocol):
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
         """Return a value that is another one after each change of a type in any cluster, and of any replica."""
 
+    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]:
+        """Return what `last` does of each type, at once. Who calls it often passes the same tuple."""
+
     def gate(self, cluster: str) -> Gate: ...
 
     def usage(self, cluster: str) -> list[Usage]:

@@ -8,15 +8,15 @@ RBAC share one compiled policy.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Mapping, Set
+from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization.rbac import Policy
-from atoll.machinery.apiserver.authorization.state_versions import StateVersion, is_remote
+from atoll.machinery.apiserver.authorization.state_versions import StateVersion, is_remote, types_in
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.lru import LruCache
@@ -160,14 +160,14 @@ class PolicyCache:
         return state
 
     def _load(self, snapshot: View, cluster: str, version: StateVersion) -> ClusterState:
-        rows = snapshot.replicas if is_remote(version) else snapshot
-        logical = _logical_cluster(rows, cluster)
+        rows: _Rows = snapshot.replicas if is_remote(version) else snapshot
+        logical, held = _logical_cluster(rows, cluster), _Held(rows, cluster, types_in(version))
         return ClusterState(
             version,
             logical.status.phase if logical is not None else None,
             _required_groups(logical),
-            self._policy(_source(rows, cluster)),
-            self._bindings(rows, cluster),
+            self._policy(held.source()),
+            self._bindings(held),
         )
 
     def unknown(self, version: StateVersion) -> ClusterState:
@@ -181,9 +181,8 @@ class PolicyCache:
             policy = self._policies[digest] = objects.compile_policy(source)
         return policy
 
-    def _bindings(self, rows: _Rows, cluster: str) -> BoundResources:
-        bindings = _all(rows, API_BINDINGS, cluster, _binding_decoder)
-        exports = _all(rows, API_EXPORTS, cluster, _export_decoder)
+    def _bindings(self, held: _Held) -> BoundResources:
+        bindings, exports = held.all(API_BINDINGS, _binding_decoder), held.all(API_EXPORTS, _export_decoder)
         digest = _digest((bindings, exports))
         bound = self._bound.get(digest)
         if bound is None:
@@ -195,20 +194,26 @@ def _digest(content: object) -> bytes:
     return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
 
 
-def _source(rows: _Rows, cluster: str) -> objects.Source:
-    return objects.Source(
-        _all(rows, CLUSTER_ROLES, cluster, objects.role_decoder),
-        _all(rows, CLUSTER_ROLE_BINDINGS, cluster, objects.binding_decoder),
-        _all(rows, ROLES, cluster, objects.role_decoder),
-        _all(rows, ROLE_BINDINGS, cluster, objects.binding_decoder),
-    )
+class _Held(NamedTuple):
+    """The objects of a cluster; of no types but these there are any."""
 
+    rows: _Rows
+    cluster: str
+    types: Set[ResourceType]
 
-def _all(rows: _Rows, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]) -> tuple[T, ...]:
-    """Every object of a type in a cluster; none for "", which is no wildcard here."""
-    if not cluster or not rows.last(type_, cluster):
-        return ()
-    return tuple(decoder.decode(record.value) for record in each_record(rows, Scope(type_, cluster)))
+    def source(self) -> objects.Source:
+        return objects.Source(
+            self.all(CLUSTER_ROLES, objects.role_decoder),
+            self.all(CLUSTER_ROLE_BINDINGS, objects.binding_decoder),
+            self.all(ROLES, objects.role_decoder),
+            self.all(ROLE_BINDINGS, objects.binding_decoder),
+        )
+
+    def all(self, type_: ResourceType, decoder: msgspec.json.Decoder[T]) -> tuple[T, ...]:
+        """Every object of a type; none in cluster "", which is no wildcard here."""
+        if not self.cluster or type_ not in self.types:
+            return ()
+        return tuple([decoder.decode(record.value) for record in each_record(self.rows, Scope(type_, self.cluster))])
 
 
 def _logical_cluster(rows: _Rows, cluster: str) -> _LogicalCluster | None:

@@ -2,17 +2,19 @@
 
 The authorizer keys all its caches by them. They are read in the request's own transaction, so a revoked role is refused
 by the next request, in every worker, without a notification. Reading them for each request would cost more than
-deciding, so they are cached: nothing changes within a revision, and while the wildcard rows of the types are unchanged
-no cluster's version has changed. The version of a cluster on another shard is the state of its replicas here; it
+deciding, so they are cached: nothing changes within a revision, and while the stamp of the types is unchanged no
+cluster's version has changed. The version of a cluster on another shard is the state of its replicas here; it
 changes only with the number of replicated transactions. Invariant: a cluster of this shard is never versioned or read
 by replicas.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import ObjectKey, is_system_cluster
+from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     API_EXPORTS,
@@ -45,6 +47,12 @@ def is_local(version: StateVersion) -> bool:
     return version[-1] == _LOCAL
 
 
+def types_in(version: StateVersion) -> set[ResourceType]:
+    """Return the types of `SOURCES` of which a cluster has, or had, objects."""
+    sources = _PUBLISHED if is_remote(version) else SOURCES
+    return {type for type, last in zip((*sources, None), version, strict=True) if last and type is not None}
+
+
 MAX_CLUSTERS = 4096
 
 
@@ -53,7 +61,7 @@ class StateVersions:
 
     def __init__(self) -> None:
         self._revision = -1
-        self._anywhere: StateVersion = ()
+        self._anywhere: Hashable = None
         self._local: LruCache[str, StateVersion] = LruCache(MAX_CLUSTERS)
         self._count = -1
         self._remote: LruCache[str, StateVersion] = LruCache(MAX_CLUSTERS)
@@ -82,7 +90,7 @@ class StateVersions:
         return version
 
     def _advance(self, snapshot: View, revision: int) -> None:
-        anywhere = _lasts(snapshot, "")
+        anywhere = snapshot.stamp(SOURCES)
         if anywhere != self._anywhere:
             self._local.clear()
             self._anywhere = anywhere
@@ -106,16 +114,11 @@ class StateVersions:
 
 
 def _read(snapshot: View, cluster: str) -> StateVersion:
-    return (*_lasts(snapshot, cluster), _LOCAL if _is_local_cluster(snapshot, cluster) else _ABSENT)
+    return (*snapshot.lasts(SOURCES, cluster), _LOCAL if _is_local_cluster(snapshot, cluster) else _ABSENT)
 
 
 def _is_local_cluster(snapshot: View, cluster: str) -> bool:
     return is_system_cluster(cluster) or bool(snapshot.revision_of(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")))
-
-
-def _lasts(snapshot: View, cluster: str) -> StateVersion:
-    last = snapshot.last
-    return tuple([last(source, cluster) for source in SOURCES])
 
 
 def _read_replicas(snapshot: View, cluster: str) -> StateVersion:

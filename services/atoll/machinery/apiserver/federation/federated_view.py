@@ -73,6 +73,11 @@ class FederatedView:
             return self._view.last(type, "") + self._replicas.last(type, "")
         return (self._view if self.is_local(cluster) else self._replicas).last(type, cluster)
 
+    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]:
+        if cluster and self.is_local(cluster):
+            return self._view.lasts(types, cluster)
+        return tuple([self.last(type, cluster) for type in types])
+
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
         return self._view.stamp(types)
 

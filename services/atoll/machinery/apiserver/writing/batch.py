@@ -145,6 +145,10 @@ class Batch:
             return own
         return self._state.last(type, cluster) + own
 
+    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]:
+        """Return what `last` does of each type."""
+        return tuple([self.last(type, cluster) for type in types])
+
     def has_written(self, type: ResourceType, cluster: str) -> bool:
         """Whether the batch contains writes of a type in a cluster; without, its view of them is the store's."""
         return (type, cluster) in self._written

@@ -36,6 +36,10 @@ class LatestState:
         with self._store.snapshot() as snapshot:
             return snapshot.stamp(types)
 
+    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]:
+        with self._store.snapshot() as snapshot:
+            return snapshot.lasts(types, cluster)
+
     def gate(self, cluster: str) -> Gate:
         with self._store.snapshot() as snapshot:
             return snapshot.gate(cluster)

@@ -36,7 +36,7 @@ class TypeTable:
         self._db = db
         #: Cached numbers, for readers: `number` looks up the others.
         self.numbers: dict[ResourceType, int] = {}
-        #: What `all_of` found, and the size of the table then: rows are never removed.
+        #: What `numbers_of` found, and the size of the table then: rows are never removed.
         self._groups: dict[tuple[ResourceType, ...], tuple[int, list[int]]] = {}
         self._types: dict[int, ResourceType] = {}
         #: Numbers given in the write transaction that runs now.
@@ -54,15 +54,15 @@ class TypeTable:
         self._remember(type, number)
         return number
 
-    def stored(self, txn: Txn, types: Sequence[ResourceType]) -> list[int]:
-        """Return the numbers of those of `types` that were ever stored, in a read transaction: repeated look-ups are
-        cheap."""
+    def numbers_of(self, txn: Txn, types: Sequence[ResourceType]) -> list[int]:
+        """Return the numbers of types in a read transaction, NO_TYPE of those that were never stored: repeated look-ups
+        are cheap."""
         size, group = txn.stat(self._db)["entries"], tuple(types)
         known = self._groups.get(group)
         if known is None or known[0] != size:
             if len(self._groups) >= _CACHE_GROUPS:
                 self._groups.clear()
-            known = size, [number for type in types if (number := self.number(txn, type)) != NO_TYPE]
+            known = size, [self.number(txn, type) for type in types]
             self._groups[group] = known
         return known[1]
 

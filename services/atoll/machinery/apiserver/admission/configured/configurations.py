@@ -72,7 +72,7 @@ class Configurations:
 
     def of(self, view: View, cluster: str, before: ClusterConfiguration | None) -> ClusterConfiguration:
         """Return what is configured in a cluster: `before` if it still holds."""
-        lasts = tuple(view.last(type, cluster) for type in ADMISSION_CONFIGURATIONS)
+        lasts = view.lasts(ADMISSION_CONFIGURATIONS, cluster)
         if before is not None and before.lasts == lasts:
             return before
         if not any(lasts):

@@ -160,7 +160,7 @@ class Registry:
     def _follow(self, view: View, stamp: Hashable) -> None:
         """Find out whether anything at all is configured."""
         wide = federated(view)
-        lasts = tuple(wide.last(type, "") for type in ADMISSION_CONFIGURATIONS)
+        lasts = wide.lasts(ADMISSION_CONFIGURATIONS, "")
         if lasts != self._lasts:
             present = zip(ADMISSION_CONFIGURATIONS, lasts, strict=True)
             self.is_empty = not any(last and wide.scan(Scope(type), None, 1) for type, last in present)
