@@ -303,6 +303,23 @@ async def test_names_are_looked_for_again_once_a_binding_may_hold_fewer(scene: S
     assert (found[:2], found[-1]) == ([False, False], True)
 
 
+async def test_bindings_that_wait_are_looked_at_once_a_lock_is_gone_and_not_for_new_ones(scene: Scene) -> None:
+    here = scene.here
+
+    async def looks_after(change: Awaitable[object]) -> list[bool]:
+        with here.store.snapshot() as snapshot:
+            position = snapshot.revision
+        await change
+        entries = [each for each in here.store.tail(position, 500) if each.key.type == LOGICAL_CLUSTERS]
+        return [WaitingKey(HERE) in scene.bindings.keys(each) for each in entries]
+
+    await here.bind(HERE, THERE, "one")
+    assert await looks_after(here.settle()) == [False]
+    assert "circles.shapes.example.com" in scene.locks()
+    assert await looks_after(here.change(LOGICAL_CLUSTERS, HERE, "cluster", metadata=_unlocked(here))) == [True]
+    assert await looks_after(here.change(LOGICAL_CLUSTERS, HERE, "cluster", status={"phase": "Inactive"})) == [True]
+
+
 async def test_an_identity_that_comes_binds_and_one_that_changes_binds_anew(scene: Scene) -> None:
     await scene.here.change(API_EXPORTS, THERE, "one", status={})
     await scene.here.bind(HERE, THERE, "one")

@@ -24,7 +24,7 @@ from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import apibindings, bound_crds, claim_status
 from atoll.machinery.kcp.apis.apibindings import BindingContext, Export
 from atoll.machinery.kcp.apis.apiexports import export_of
-from atoll.machinery.kcp.apis.locks import read_locks, with_locks
+from atoll.machinery.kcp.apis.locks import only_adds_locks, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, partial, rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition
@@ -150,7 +150,8 @@ class ApiBindings(ReplicaController):
         elif key.cluster == SYSTEM_BOUND_CRDS:
             yield from _bindings_of_lost_crd(entry)
         elif not added:
-            yield WaitingKey(key.cluster)
+            if not _only_adds_locks(entry):
+                yield WaitingKey(key.cluster)
         elif key.type == LOGICAL_CLUSTERS:
             yield from self._waiting_for_path(entry)
 
@@ -451,6 +452,12 @@ def _object_key(key: BindingKey) -> ObjectKey:
 def _is_up_to_date(record: bytes) -> bool:
     """Return whether a binding is completely bound; few are decoded, and not in full."""
     return _BOUND in record and _CONFLICT not in record and partial.phase(record) == "Bound"
+
+
+def _only_adds_locks(entry: LogEntry) -> bool:
+    """Return whether an entry is of a LogicalCluster that got locks, as each binding adds some."""
+    is_change = entry.key.type == LOGICAL_CLUSTERS and entry.operation is Operation.MODIFIED and bool(entry.before)
+    return is_change and only_adds_locks(entry.before, entry.value)
 
 
 def _bindings_of_lost_crd(entry: LogEntry) -> Iterator[Hashable]:

@@ -55,6 +55,8 @@ class CachedResources(Controller):
         self._loopback = loopback
         self._offers: LruCache[str, tuple[int, tuple[Object, ...]]] = LruCache(MAX_BYTES, size_bytes)
         self._counted: LruCache[tuple[str, str], float] = LruCache(MAX_COUNTED)
+        #: Whether any cluster had one; None: not read yet. Of a first one the entry comes before those that it counts.
+        self._is_used: bool | None = None
 
     # --- keys ---
 
@@ -67,12 +69,19 @@ class CachedResources(Controller):
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == CACHED_RESOURCES:
+            self._is_used = True
             if entry.operation is not Operation.DELETED:
                 yield key.cluster, key.name
-        elif not key.namespace or key.type == SECRETS:
+        elif (not key.namespace or key.type == SECRETS) and self._is_used is not False and self._look_for_use():
             for offer in self._of(key.cluster):
                 if _concerns(offer, key):
                     yield key.cluster, offer["metadata"]["name"]
+
+    def _look_for_use(self) -> bool:
+        if self._is_used is None:
+            with self._loopback.store.snapshot() as snapshot:
+                self._is_used = snapshot.last(CACHED_RESOURCES, "") > 0
+        return self._is_used
 
     def _of(self, cluster: str) -> tuple[Object, ...]:
         """Return the ClusterCachedResources of a workspace."""
@@ -87,6 +96,8 @@ class CachedResources(Controller):
         return found[1]
 
     def all_keys(self) -> Iterable[Hashable]:
+        # Entries may have been passed over.
+        self._is_used = None
         for key in self._loopback.keys(Scope(CACHED_RESOURCES)):
             yield key.cluster, key.name
 

@@ -9,10 +9,12 @@ from atoll.machinery.kcp.apis.locks import (
     expiries,
     in_step,
     lock_annotation,
+    only_adds_locks,
     read_locks,
     with_locks,
     without_binding,
 )
+from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.wellknown import LOCKS
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
@@ -52,3 +54,37 @@ def test_a_binding_that_goes_takes_its_own() -> None:
         "b.x": Lock("two"),
         "c.x": Lock(c=True),
     }
+
+
+HELD = {"a.x": Lock("one"), "b.x": Lock(c=True, e=LATER)}
+CLUSTER: Object = {"metadata": {"name": "cluster", "annotations": {"kept": "yes"}}, "status": {"phase": "Ready"}}
+
+
+def stored(locks: dict[str, Lock], **changed: Object) -> bytes:
+    return encode({**with_locks(CLUSTER, locks), **changed})[0]
+
+
+@pytest.mark.parametrize(
+    ("after", "adds_only"),
+    [
+        (stored(HELD), True),
+        (stored({**HELD, "c.x": Lock("two")}), True),
+        (stored({**HELD, "c.x": Lock("two")}, status={"phase": "Inactive"}), False),
+        (stored({**HELD, "c.x": Lock("two")}, spec={"directlyDeletable": True}), False),
+        (stored({"a.x": Lock("one")}), False),
+        (stored({**HELD, "a.x": Lock("two")}), False),
+        (stored({**HELD, "b.x": Lock(c=True, e=NOW)}), False),
+        (encode({"metadata": {"annotations": {LOCKS: "{", "kept": "yes"}}, "status": {"phase": "Ready"}})[0], False),
+        (encode(CLUSTER)[0], False),
+    ],
+    ids=["same", "more", "phase", "spec", "fewer", "other holder", "other expiry", "broken", "none"],
+)
+def test_a_write_that_only_adds_locks_frees_no_name(after: bytes, adds_only: bool) -> None:
+    assert only_adds_locks(stored(HELD), after) is adds_only
+
+
+@pytest.mark.parametrize("field", ["annotations", "deletionTimestamp", "finalizers"])
+def test_other_metadata_counts_too(field: str) -> None:
+    others: Object = {"annotations": {"kept": "no"}, "deletionTimestamp": NOW, "finalizers": ["a/b"]}
+    cluster = {**CLUSTER, "metadata": {**CLUSTER["metadata"], field: others[field]}}
+    assert not only_adds_locks(stored(HELD), encode(with_locks(cluster, HELD))[0])

@@ -85,6 +85,38 @@ def in_step(locks: Locks, bound: Mapping[str, Iterable[str]], definitions: Itera
     return kept
 
 
+class _Metadata(msgspec.Struct, rename="camel"):
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    deletion_timestamp: str = ""
+
+
+class _LogicalCluster(msgspec.Struct):
+    """All that a LogicalCluster says, but its labels and what the system writes at each write."""
+
+    metadata: _Metadata
+    spec: msgspec.Raw = msgspec.Raw()
+    status: msgspec.Raw = msgspec.Raw()
+
+
+_stored = msgspec.json.Decoder(_LogicalCluster).decode
+
+
+def only_adds_locks(before: bytes, after: bytes) -> bool:
+    """Return whether a write of a stored LogicalCluster changed nothing but locks, and kept each that there was.
+
+    It lets no binding be bound that was refused.
+    """
+    old, new = _stored(before), _stored(after)
+    held, holds = old.metadata.annotations.pop(LOCKS, ""), new.metadata.annotations.pop(LOCKS, "")
+    if old != new:
+        return False
+    try:
+        return _decoder.decode(held).items() <= _decoder.decode(holds).items()
+    except (msgspec.DecodeError, UnicodeError):
+        return False
+
+
 def expiries(locks: Locks) -> list[str]:
     """Return the expiry times of locks whose CRD does not exist."""
     return sorted(lock.e for lock in locks.values() if lock.c and lock.e)
