@@ -122,7 +122,8 @@ class WorkQueue(Generic[K]):
     async def take(self) -> tuple[K, int]:
         """Wait for the next key and return it with its revision. The caller must call `done` or `failed`."""
         while True:
-            self._promote()
+            if self._delayed:
+                self._promote()
             while self._ready:
                 key = self._ready.popleft()
                 if self._outside_of and self._is_held(key):
@@ -181,7 +182,8 @@ class WorkQueue(Generic[K]):
         """Return when a key became ready. Who is cancelled meanwhile leaves the key to another."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
-        self._set_alarm()
+        if self._delayed:
+            self._set_alarm()
         try:
             await waiter
         except asyncio.CancelledError:

@@ -24,6 +24,8 @@ _MAX_CACHED_TARGET = 256
 WILDCARD = "*"
 #: Last segments without an escape or a dot segment.
 _PLAIN_NAME = re.compile(rb"[a-z0-9][a-z0-9.-]*")
+#: In paths whose segments are decoded one by one: an escape, NUL, a segment that begins with a dot.
+_UNUSUAL = re.compile(rb"%|\0|/\.")
 #: Stands for the name of any object.
 _SAMPLE = "0-sample"
 _MAX_CACHED = 2048
@@ -97,7 +99,7 @@ def _parse_collection(method: str, collection: bytes) -> RequestInfo:
 
 def _parse(method: str, target: bytes) -> RequestInfo:
     raw_path, _, raw_query = target.partition(b"?")
-    segments = [_decode(raw) for raw in raw_path.split(b"/") if raw]
+    segments = _segments(raw_path)
     query = _parse_query(raw_query)
     workspace, segments = _take_workspace(segments)
     path = "/" + "/".join(segments)
@@ -111,6 +113,12 @@ def inside(target: bytes, depth: int) -> bytes:
     raw_path, question, raw_query = target.partition(b"?")
     segments = [raw for raw in raw_path.split(b"/") if raw]
     return b"/" + b"/".join(segments[depth:]) + question + raw_query
+
+
+def _segments(raw_path: bytes) -> list[str]:
+    if raw_path.isascii() and raw_path.startswith(b"/") and not _UNUSUAL.search(raw_path):
+        return [each for each in raw_path.decode().split("/") if each]
+    return [_decode(raw) for raw in raw_path.split(b"/") if raw]
 
 
 def _decode(raw: bytes) -> str:

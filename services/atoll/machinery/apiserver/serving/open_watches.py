@@ -197,6 +197,8 @@ class OpenWatches:
     def _check(self, cluster: str, revision: int) -> None:
         """End the watches of a cluster whose kind changed, or all of them if its gate closed."""
         self._check_dependent(cluster, revision)
+        if cluster not in self._open and "" not in self._open:
+            return
         with self._store.snapshot() as snapshot:
             gate = snapshot.gate(cluster)
             catalog = self._catalog(snapshot, cluster, revision) if cluster in self._open else None

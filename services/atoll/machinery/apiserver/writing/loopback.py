@@ -25,7 +25,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.process.retry import retry_on_conflict
-from atoll.machinery.storage.contract import Flag, Record, Scope, Store
+from atoll.machinery.storage.contract import Flag, Record, Scope
 from atoll.machinery.storage.pages import each_key_in_snapshots, each_record_in_snapshots
 
 
@@ -33,12 +33,8 @@ class Loopback:
     """Reads and single writes of the system. `manager` is the field manager of its writes."""
 
     def __init__(self, core: WriteService, manager: str) -> None:
-        self.core, self.manager = core, manager
+        self.core, self.store, self.manager = core, core.store, manager
         self._options = WriteOptions(False, manager, "Ignore")
-
-    @property
-    def store(self) -> Store:
-        return self.core.store
 
     def get(self, type: ResourceType, cluster: str, namespace: str, name: str) -> Object | None:
         """Return an object as stored, or None."""

@@ -99,9 +99,10 @@ def tree_of(schema: StructuralSchema) -> RuleNode | None:
     """Return the rules of a compiled schema, or None if it has none."""
     if not schema.may_contain(VALIDATIONS):
         return None
-    if schema.attachment is None:
-        schema.attachment = rule_tree(schema.source) or _NO_RULES
-    return schema.attachment if isinstance(schema.attachment, RuleNode) else None
+    found = schema.attachment
+    if found is None:
+        found = schema.attachment = rule_tree(schema.source) or _NO_RULES
+    return found if isinstance(found, RuleNode) else None
 
 
 def rule_tree(schema: Object) -> RuleNode | None:

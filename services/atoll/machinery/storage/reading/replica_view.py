@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import ClusterRoute, Position, Record, ReplicaView, Scope
+from atoll.machinery.storage.contract import ClusterRoute, Position, Record, Scope
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import (
     ReplicaRow,
@@ -37,26 +37,17 @@ _OriginRow = tuple[bytes, bytes, ReplicaRow]
 _by_key = itemgetter(0)
 
 
-def replica_view(records: Records, txn: Txn) -> ReplicaView:
-    """Return the replicas that a transaction sees; none in a file that no newer version opened for writing."""
-    databases = records.environment.replicas
-    return LmdbReplicaView(records, databases, txn) if databases is not None else NO_REPLICAS
-
-
 class LmdbReplicaView:
     """The rows, routes and counters of one transaction."""
 
-    __slots__ = ("_cluster", "_count", "_db", "_environment", "_owner_prefix", "_records", "_txn")
+    __slots__ = ("_cluster", "_count", "_db", "_environment", "_owner_prefix", "_records", "_txn", "empty")
 
     def __init__(self, records: Records, databases: ReplicaDatabases, txn: Txn) -> None:
         self._records, self._environment, self._db, self._txn = records, records.environment, databases, txn
         #: The last cluster looked up, and the row prefix of its owner.
         self._cluster = self._owner_prefix = b""
         self._count = -1
-
-    @property
-    def empty(self) -> bool:
-        return not self._txn.stat(self._db.routes)["entries"]
+        self.empty = not txn.stat(databases.routes)["entries"]
 
     @property
     def count(self) -> int:

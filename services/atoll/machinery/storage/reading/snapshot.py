@@ -34,7 +34,7 @@ from atoll.machinery.storage.environment.recent_rows import RecentRows
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.limits import Limit, TotalObjects, is_counted, total_by_setting
 from atoll.machinery.storage.reading.records import Records
-from atoll.machinery.storage.reading.replica_view import replica_view
+from atoll.machinery.storage.reading.replica_view import NO_REPLICAS, LmdbReplicaView
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Database, Txn
@@ -77,7 +77,9 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
     @property
     def replicas(self) -> ReplicaView:
         if self._replicas is None:
-            self._replicas = replica_view(self._records, self._txn)
+            databases = self._environment.replicas
+            # None in a file that no newer version opened for writing.
+            self._replicas = NO_REPLICAS if databases is None else LmdbReplicaView(self._records, databases, self._txn)
         return self._replicas
 
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
