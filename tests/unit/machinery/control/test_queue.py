@@ -98,6 +98,8 @@ async def test_a_key_rouses_one_taker_and_not_all() -> None:
         return 0.0
 
     queue: WorkQueue[str] = WorkQueue(clock)
+    # Who looks for a key looks at the clock while any is delayed.
+    queue.add("later", delay_s=1000.0)
     takers = [asyncio.create_task(queue.take()) for _ in range(16)]
     await asyncio.sleep(0)
     looks = 0
