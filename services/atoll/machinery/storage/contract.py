@@ -349,9 +349,8 @@ class Rows(Protocol):
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
-        """Return the objects with a system label pair, of one type if given, at most `limit` unless 0.
-
-        In the order of the index; `after` continues it. Admission guards system labels of some types only: pass one."""
+        """Return the objects with a system label pair, of one type if given, at most `limit` unless 0, as indexed.
+        `after` continues. Admission guards system labels of some types only: pass one."""
 
 
 class ReplicaView(Rows, Protocol):
@@ -406,9 +405,7 @@ class Snapshot(Rows, Protocol):
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
         """Return a value that is another one after each change of a type in any cluster, and of any replica."""
 
-    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]:
-        """Return what `last` does of each type, at once. Who calls it often passes the same tuple."""
-
+    def lasts(self, types: Sequence[ResourceType], cluster: str) -> tuple[int, ...]: ...  # `last` of each
     def gate(self, cluster: str) -> Gate: ...
 
     def usage(self, cluster: str) -> list[Usage]:
