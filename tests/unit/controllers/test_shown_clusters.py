@@ -1,4 +1,4 @@
-"""Which writes of a LogicalCluster have its Workspace looked at: those that a Workspace shows."""
+"""Which writes of a LogicalCluster have its Workspace looked at: those that a Workspace mirrors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORKSPACE: Object = {
     "spec": {"type": {"name": "universal", "path": "root"}},
     "status": {"phase": "Ready"},
 }
-#: Changes of a LogicalCluster, as merge patches, and whether its Workspace shows them.
+#: Changes of a LogicalCluster, as merge patches, and whether its Workspace mirrors them.
 CHANGES: dict[str, tuple[Object, bool]] = {
     "the locks of bindings": ({"metadata": {"annotations": {"internal.apis.kcp.io/resource-bindings": "{}"}}}, False),
     "labels": ({"metadata": {"labels": {"a": "b"}}}, False),
@@ -44,7 +44,7 @@ CHANGES: dict[str, tuple[Object, bool]] = {
 }
 
 
-def shown(how: Operation, after: Object, before: Object | None = None) -> list[tuple[str, str]]:
+def workspaces_of(how: Operation, after: Object, before: Object | None = None) -> list[tuple[str, str]]:
     key = ObjectKey(LOGICAL_CLUSTERS, "c", "", "cluster")
     stored = encode(before)[0] if before is not None else b""
     return list(workspaces_showing(LogEntry(2, how, key, encode(after)[0], False, 0, 1, 1, before=stored)))
@@ -52,13 +52,13 @@ def shown(how: Operation, after: Object, before: Object | None = None) -> list[t
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_workspace_is_looked_at_once_what_it_shows_changed(change: str) -> None:
-    patch, shows = CHANGES[change]
+    patch, mirrors = CHANGES[change]
     after = merge_patch(CLUSTER, patch)
-    assert shown(Operation.MODIFIED, after, CLUSTER) == ([("root", "w")] if shows else [])
-    assert shown(Operation.MODIFIED, after, after) == []
+    assert workspaces_of(Operation.MODIFIED, after, CLUSTER) == ([("root", "w")] if mirrors else [])
+    assert workspaces_of(Operation.MODIFIED, after, after) == []
 
 
-@pytest.mark.parametrize("change", [name for name, (_, shows) in CHANGES.items() if not shows])
+@pytest.mark.parametrize("change", [name for name, (_, mirrors) in CHANGES.items() if not mirrors])
 def test_other_changes_leave_a_workspace_as_it_is(change: str) -> None:
     after, here = merge_patch(CLUSTER, CHANGES[change][0]), Shard("root", "https://here", "")
     now = "2026-01-01T00:00:00Z"
@@ -67,10 +67,10 @@ def test_other_changes_leave_a_workspace_as_it_is(change: str) -> None:
 
 
 def test_the_end_of_a_cluster_and_a_write_of_which_the_earlier_state_is_missing_are_looked_at() -> None:
-    assert shown(Operation.DELETED, CLUSTER, CLUSTER) == [("root", "w")]
-    assert shown(Operation.MODIFIED, CLUSTER) == [("root", "w")]
+    assert workspaces_of(Operation.DELETED, CLUSTER, CLUSTER) == [("root", "w")]
+    assert workspaces_of(Operation.MODIFIED, CLUSTER) == [("root", "w")]
 
 
 def test_a_cluster_without_an_owner_is_of_no_workspace() -> None:
     alone = {**CLUSTER, "spec": {}}
-    assert shown(Operation.DELETED, alone) == shown(Operation.MODIFIED, alone, CLUSTER) == []
+    assert workspaces_of(Operation.DELETED, alone) == workspaces_of(Operation.MODIFIED, alone, CLUSTER) == []
