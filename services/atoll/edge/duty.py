@@ -17,6 +17,7 @@ from atoll.edge.reach import Reach
 from atoll.edge.roster import WHOLE
 from atoll.edge.roster_metrics import RosterMetrics
 from atoll.edge.shares import Shares, SplitController, share_of
+from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.lease import Lease, Timing
 from atoll.machinery.client.target import Fence
@@ -44,6 +45,8 @@ class Duty(Protocol):
 
     split_begun: asyncio.Event
     whole_begun: asyncio.Event
+    #: Whether nobody else worked since this process did last, once it begins.
+    is_resumed: bool
     #: Of the clients of the former, and of the latter.
     fences: tuple[Fence | None, Fence | None]
 
@@ -74,9 +77,10 @@ class LoneDuty:
 
     fences: tuple[Fence | None, Fence | None] = (None, None)
 
-    def __init__(self, client: Client, identity: str) -> None:
+    def __init__(self, client: Client, identity: str, store: EdgeStore) -> None:
         self.split_begun = self.whole_begun = asyncio.Event()
-        self._lease = Lease(client, LEASE, identity, LEASE_TIMING, self.split_begun.set)
+        self.is_resumed, self._store = False, store
+        self._lease = Lease(client, LEASE, identity, LEASE_TIMING, self._taken)
         self._lease.lost = self._lost
 
     async def run(self) -> None:
@@ -107,6 +111,11 @@ class LoneDuty:
         """Every object is its own."""
         return objects.values()
 
+    def _taken(self) -> None:
+        if not self.split_begun.is_set():
+            self.is_resumed = self._store.begin(self._lease.former, self._lease.acquired)
+            self.split_begun.set()
+
     def _lost(self) -> None:
         raise DutyLost(f"{self._lease.holder} took the Lease {LEASE}")
 
@@ -114,7 +123,10 @@ class LoneDuty:
 class SharedDuty:
     """The duty of a member. It watches for what is split from the start, so that it can take any key."""
 
-    def __init__(self, client: Client, identity: str) -> None:
+    is_resumed = False
+
+    def __init__(self, client: Client, identity: str, store: EdgeStore) -> None:
+        store.begin("", "")
         self._sources: list[Callable[[], str]] = []
         self._reach = Reach(self._sources)
         self._membership = Membership(client, LEASE, identity, self._reach.cut_s)

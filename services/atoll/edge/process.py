@@ -90,7 +90,7 @@ async def start(config: EdgeControllersConfig) -> None:
         store = EdgeStore(root / "store", allow_any_filesystem=config.allow_any_filesystem)
         stack.callback(store.close)
         own = await stack.enter_async_context(accounts.client(Mailboxes.name))
-        duty: Duty = (SharedDuty if config.shared else LoneDuty)(own, _identity(root))
+        duty: Duty = (SharedDuty if config.shared else LoneDuty)(own, _identity(root), store)
         process = _Process(config, root, accounts)
         first, second, third, fourth = [
             await stack.enter_async_context(each) for each in accounts.clients(*duty.fences)
@@ -111,6 +111,8 @@ async def start(config: EdgeControllersConfig) -> None:
             mailboxes.start(source.follow)
 
         def watches() -> list[Coroutine[Any, Any, None]]:
+            if source is not None and duty.is_resumed:
+                translator.resume(source)
             return [
                 mailboxes.view.run(),
                 mailboxes.workspaces.run(),

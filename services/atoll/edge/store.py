@@ -1,7 +1,7 @@
 """What the controllers of the edge service keep on disk: positions in the shards' streams, and what was applied.
 
-`changes` keeps positions, the placement translator its records. Invariant: losing the directory loses no object; all of
-it is read again.
+`changes` keeps positions, the placement translator its records. Invariants: losing the directory loses no object, as
+all of it is read again; and what is here is believed without a read only by the process that worked last.
 """
 
 from __future__ import annotations
@@ -11,18 +11,35 @@ from pathlib import Path
 
 from atoll.machinery.storage.tables import Table, TableFile
 
-POSITIONS, APPLIED = "positions", "applied"
+POSITIONS, APPLIED, TENURE = "positions", "applied", "tenure"
+_ACQUIRED = b"acquired"
+#: First bytes of keys in APPLIED that say what of a mailbox need not be read.
+SWEPT, KINDS = b"s", b"k"
 
 
 class EdgeStore:
     """The open store of one process. Close it when done. Raises StoreInUse, UnsupportedFileSystem, OSError."""
 
     def __init__(self, directory: Path, *, allow_any_filesystem: bool = False) -> None:
-        self._file = TableFile(directory, POSITIONS, APPLIED, allow_any_filesystem=allow_any_filesystem)
+        self._file = TableFile(directory, POSITIONS, APPLIED, TENURE, allow_any_filesystem=allow_any_filesystem)
         #: Name of a shard -> position in its changes stream.
         self.positions: Table = self._file.tables[POSITIONS]
         #: What was written into mailboxes, by keys of the translator.
         self.applied: Table = self._file.tables[APPLIED]
+
+    def begin(self, former: str, acquired: str) -> bool:
+        """Take down when this process got the work; return whether it had it last, too, so that nobody wrote since.
+
+        `former` is when the last holder got it, as the Lease said before. Both are empty where the work is shared. If
+        others may have written, every mailbox has to be read whole.
+        """
+        before = self._file.tables[TENURE].get(_ACQUIRED)
+        is_resumed = before == former.encode()
+        rows: dict[bytes, bytes | None] = {}
+        if not is_resumed:
+            rows = {key: None for prefix in (SWEPT, KINDS) for key, _ in self.applied.items(prefix)}
+        self.write({APPLIED: rows, TENURE: {_ACQUIRED: acquired.encode() or None}})
+        return is_resumed
 
     def write(self, changes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         """Write rows of tables in one durable commit; None deletes a row."""

@@ -1,19 +1,25 @@
-"""What the translator knows of a mailbox by its watches: its list as seen last, and that a new one has no copies."""
+"""What the translator knows of a mailbox without a read: its list as seen last, that a new one has no copies, and that
+others are as its records say after a start with all changes since.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from atoll.edge.changes import Change, ChangeSource
 from atoll.edge.kinds import SYNCER_CONFIGS
 from atoll.edge.mailboxes import TARGET_NAME, TARGET_UID
+from atoll.edge.placement_translator.records import Copy
 from atoll.edge.placement_translator.translator import PlacementTranslator
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
+from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.categories import BuiltIns
-from atoll.machinery.edge.names import WHOLE
+from atoll.machinery.edge.names import WHOLE, ObjectRef
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import CLUSTER
 from harness.servers.stand_ins.canned_api import CannedApi
@@ -43,10 +49,11 @@ async def test_parts_of_a_list_are_those_seen_last(translator: PlacementTranslat
     assert translator._configs == {}
 
 
-def workspace(phase: str) -> Object:
-    annotations = {TARGET_NAME: "edge", TARGET_UID: "u"}
+def workspace(phase: str, cluster: str = "mb") -> Object:
+    annotations = {TARGET_NAME: "edge", TARGET_UID: cluster}
     status = {"phase": phase} if phase else {}
-    return {"metadata": {"name": "inv-mb-u", "annotations": annotations}, "spec": {"cluster": "mb"}, "status": status}
+    metadata = {"name": f"inv-mb-{cluster}", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"cluster": cluster}, "status": status}
 
 
 @pytest.mark.parametrize(
@@ -78,3 +85,65 @@ async def test_a_mailbox_that_was_seen_to_be_made_has_no_copies_and_any_other_is
     translator._workspace_changed(before, None)
     translator._workspace_changed(None, workspace("Ready"))
     assert translator._projection.due("mb").is_unread, "one that comes back is another"
+
+
+class Source:
+    """Changes of recorded mailboxes: who follows which, and why they are not read."""
+
+    def __init__(self, interruption: str = "") -> None:
+        self.interruption, self.followed = interruption, list[set[str]]()
+
+    def follow(self, handler: object, clusters: Collection[str] = ()) -> None:
+        self.followed.append(set(clusters))
+
+
+CHANGED = ("", "configmaps", "", "default", "c")
+RECORD = Copy("v1", "s", ApplyRecord("c", "a"), "uid", 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("interruption", "has_gap", "is_unread"), [("", False, False), ("NATS is down", False, True), ("", True, True)]
+)
+async def test_a_start_reads_no_mailbox_of_which_all_changes_are_seen(
+    translator: PlacementTranslator, monkeypatch: pytest.MonkeyPatch, interruption: str, has_gap: bool, is_unread: bool
+) -> None:
+    monkeypatch.setattr("atoll.edge.placement_translator.translator.LOOKS", 2)
+    source = Source(interruption)
+    translator._records.put("quiet", ObjectRef("", "configmaps", "default", "c"), RECORD)
+    for name in ("mb", "quiet", "gone"):
+        translator._records.put_swept(name)
+    await translator._records.flush()
+    translator.resume(cast(ChangeSource, source))
+    assert source.followed == [{"mb", "quiet", "gone"}], "from the stored positions on"
+    assert not translator.is_idle, "no position may pass what is told before it begins"
+    translator.changed(Change("s", "mb", *CHANGED, 7, True))
+    if has_gap:
+        translator.reread("s")
+    translator._topology.set_placement("w", "p", {"metadata": {"name": "p", "uid": "u"}, "spec": {}})
+    for each in (workspace("Ready"), workspace("Ready", "quiet")):
+        translator.mailboxes.objects["", "", each["metadata"]["name"]] = each
+        translator._workspace_changed(None, each)
+    translator.view.complete.set()
+    translator.mailboxes.synced.set()
+    await translator.start(cast(Any, source).follow)
+    due = translator._projection.due("mb")
+    assert (due.is_unread, due.is_moved, len(due.refs)) == (is_unread, True, 1)
+    quiet = translator._projection.state("quiet")
+    assert quiet is not None
+    assert (quiet.due.is_unread, quiet.due.is_moved) == (is_unread, True)
+    assert (len(translator._contents.queue), len(translator._projection.queue)) == (1, 2)
+    assert (source.followed[-1], translator._records.is_swept("gone")) == ({"mb", "quiet", "w"}, False)
+    translator._workspace_changed(workspace("Ready"), None)
+    translator.changed(Change("s", "mb", *CHANGED, 8, True))
+    assert translator._projection.state("mb") is None, "it is no mailbox any more"
+
+
+async def test_a_start_without_what_another_wrote_reads_all(translator: PlacementTranslator) -> None:
+    translator._records.put_swept("mb")
+    translator.mailboxes.objects["", "", "inv-mb-mb"] = workspace("Ready")
+    translator._workspace_changed(None, workspace("Ready"))
+    translator._projection.due("mb")
+    translator.view.complete.set()
+    translator.mailboxes.synced.set()
+    await translator.start(None)
+    assert translator._projection.due("mb").is_unread

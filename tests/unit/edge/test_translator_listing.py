@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from atoll.edge.placement_translator.content import Content, Item
+from atoll.edge.placement_translator.content import DEFINERS, Content, Item
 from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import Copy, CopyRecords
@@ -23,6 +23,7 @@ from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Details, Forbidden, NotFound
+from atoll.machinery.wire.pending_response import ConnectionLost
 
 WANTED, UNWANTED = (ObjectRef("", "configmaps", "default", name) for name in ("a", "b"))
 CONFIGMAPS = Resource("", "v1", "configmaps")
@@ -139,7 +140,7 @@ async def test_a_mailbox_is_read_again_only_for_kinds_that_it_may_have_copies_of
         mailbox.listed.clear()
         # As after a start: only the store is the same.
         parts = topology, cast(Any, Sources()), CopyRecords(store)
-        projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
+        mailbox.projection = projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
         projection.due("m").is_unread = True
         await projection.reconcile("m")
         assert mailbox.listed == listed
@@ -207,6 +208,95 @@ async def test_our_own_write_is_read_by_nobody_and_what_comes_after_it_is(
         projection.changed("m", WANTED, revision)
     await projection.reconcile("m")
     assert mailbox.calls == calls
+
+
+class Cut(TwoKinds):
+    """A mailbox that is cut off while it answers the first write."""
+
+    async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
+        raise ConnectionLost("cut", begun=True)
+
+
+def translating(store: EdgeStore, mailbox: EmptyMailbox) -> Projection:
+    """The controller of a process that begins, with the workspace that sends WANTED."""
+    topology = Topology()
+    topology.has_read = lambda cluster: True
+    for name, answer in (("senders", {"w": {"p"}}), ("is_mailbox", True), ("is_ending", False), ("placements", [])):
+        setattr(topology, name, lambda *_, answer=answer: answer)
+    topology.all_mailboxes, topology.is_sent_to = lambda: ["m"], lambda mailbox: True  # type: ignore[method-assign]
+    parts = topology, cast(Any, Sources()), CopyRecords(store)
+    mailbox.projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
+    return mailbox.projection
+
+
+async def test_a_process_that_resumes_lists_nothing_but_where_it_ended_amid_a_write_or_kinds_are_defined(
+    store: EdgeStore,
+) -> None:
+    records = CopyRecords(store)
+    records.put_swept("m")
+    await records.flush()
+    with pytest.raises(ConnectionLost):
+        await translating(store, Cut(store)).reconcile("m")
+    # It ended before the answer came, and then once more with nothing under way.
+    for listed, writes in ((["configmaps"], 1), ([], 0)):
+        mailbox = TwoKinds(store)
+        projection = translating(store, mailbox)
+        projection.resume_all()
+        await projection.reconcile("m")
+        assert (mailbox.listed, len(mailbox.expected)) == (listed, writes)
+    records = CopyRecords(store)
+    records.add_kinds("m", {DEFINERS[0]})
+    await records.flush()
+    mailbox = TwoKinds(store)
+    projection = translating(store, mailbox)
+    projection.resume_all()
+    await projection.reconcile("m")
+    assert mailbox.listed == ["configmaps"]
+
+
+@pytest.mark.parametrize(
+    ("ref", "revision", "is_unread"),
+    [
+        (UNWANTED, 99, True),
+        # It is of this process, deleted, or of a kind that no copy has.
+        (UNWANTED, 100, False),
+        (UNWANTED, 0, False),
+        (ObjectRef("coordination.k8s.io", "leases", "default", "a"), 99, False),
+    ],
+)
+async def test_a_copy_of_which_a_resumed_process_has_no_record_is_looked_for(
+    store: EdgeStore, ref: ObjectRef, revision: int, is_unread: bool
+) -> None:
+    records = CopyRecords(store)
+    records.put_swept("m")
+    await records.flush()
+    mailbox = TwoKinds(store)
+    projection = translating(store, mailbox)
+    projection.resumed_at = 100
+    projection.changed("m", ref, revision)
+    assert not projection.is_idle
+    assert projection.due("m").is_unread == is_unread
+    await projection.reconcile("m")
+    assert mailbox.listed == (["configmaps"] if is_unread else [])
+
+
+async def test_what_a_mailbox_refuses_may_be_there_after_all_for_a_process_that_resumes(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put_swept("m")
+    await records.flush()
+    await translating(store, EmptyMailbox()).reconcile("m")
+    assert CopyRecords(store).swept() == set()
+
+
+async def test_a_change_in_a_mailbox_that_is_not_ready_waits(store: EdgeStore) -> None:
+    projection = translating(store, EmptyMailbox())
+    projection._topology.is_mailbox = lambda cluster: False  # type: ignore[method-assign]
+    projection.changed("m", WANTED, 7)
+    key, _ = await projection.queue.take()
+    projection.queue.done(key, await projection.reconcile(key))
+    assert not projection.is_idle
+    projection.forget("m")
+    assert projection.is_idle
 
 
 class Lists:

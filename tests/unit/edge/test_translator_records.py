@@ -57,15 +57,30 @@ async def test_a_mailbox_is_forgotten_with_all_its_copies(store: EdgeStore) -> N
 
 async def test_kinds_of_a_mailbox_only_become_more_and_are_on_disk_before_the_write(store: EdgeStore) -> None:
     records = CopyRecords(store)
-    await records.expect("m", {A.kind})
-    assert records.kinds("m") is None, "it was never read whole: it may have copies of any kind"
+    await records.expect("m", {A.kind}, has_new=True)
+    records.put_written("m")
+    assert (records.kinds("m"), records.is_swept("m")) == (None, False), "it was never read: it may have any kind"
     records.put_swept("m")
-    await records.expect("m", {A.kind})
-    await CopyRecords(store).expect("m", {("apps", "deployments")})
+    await records.expect("m", {A.kind}, has_new=False)
+    await CopyRecords(store).expect("m", {("apps", "deployments")}, has_new=False)
     assert CopyRecords(store).kinds("m") == {A.kind, ("apps", "deployments")}
     again = CopyRecords(store)
     again.put_swept("m")
     assert again.kinds("m") == {A.kind, ("apps", "deployments")}
+
+
+async def test_while_new_copies_are_written_a_mailbox_is_not_swept_on_disk(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put_swept("m")
+    await records.expect("m", {A.kind}, has_new=False)
+    assert CopyRecords(store).swept() == {"m"}
+    await records.expect("m", {A.kind}, has_new=True)
+    assert CopyRecords(store).swept() == set()
+    assert CopyRecords(store).kinds("m") == {A.kind}
+    records.put("m", A, copy())
+    records.put_written("m")
+    await records.flush()
+    assert (CopyRecords(store).swept(), CopyRecords(store).of("m")) == ({"m"}, {A: copy()})
 
 
 def test_a_list_moves_with_objects_and_versions_and_not_with_revisions(store: EdgeStore) -> None:

@@ -45,6 +45,8 @@ log = structlog.get_logger()
 PAGE = 500
 #: Requests under way at a time, in all mailboxes; objects in work at a time in one.
 MAX_REQUESTS, BATCH = 16, 200
+#: Kinds whose copies define others.
+DEFINERS_KINDS = frozenset(DEFINERS)
 #: How long a list waits for more of a burst.
 BURST_S = 0.05
 
@@ -74,6 +76,8 @@ class Projection:
         self.refused: Counter[str] = Counter()
         #: Called when nothing is left to do for a mailbox without placements.
         self.released: Callable[[], None] = lambda: None
+        #: Changes below this revision may be of an earlier process that worked on these records; 0 if that was none.
+        self.resumed_at = 0
         self._requests = asyncio.Semaphore(MAX_REQUESTS)
 
     # --- changes
@@ -91,6 +95,10 @@ class Projection:
         state = self._states.get(mailbox)
         if self._is_looked_at(mailbox, ref, revision) and (state is None or ref not in state.due.changes):
             return
+        if 0 < revision < self.resumed_at and goes_to_mailbox(*ref.kind) and self._records.get(mailbox, ref) is None:
+            # It may be a copy that nobody wants any more, of a process that ended before its record was written.
+            self._records.add_kinds(mailbox, {ref.kind})
+            self.due(mailbox).is_unread = True
         self.due(mailbox).add_change(ref, revision)
         self.wake(mailbox)
 
@@ -125,6 +133,11 @@ class Projection:
         return set(self._states)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits that was told, also in mailboxes that cannot be written to now."""
+        return not len(self.queue) and not any(each.due.refs or each.due.is_unread for each in self._states.values())
+
+    @property
     def failing(self) -> int:
         """How many copies mailboxes refuse now."""
         return sum(len(state.failures) for state in self._states.values())
@@ -140,10 +153,25 @@ class Projection:
 
     def reread_all(self) -> None:
         """Any copy may have been changed."""
-        for mailbox in self._topology.all_mailboxes():
-            if self._topology.senders(mailbox) or mailbox in self._states or self._may_have_copies(mailbox):
+        for mailbox in self._concerned():
+            self.due(mailbox).is_unread = True
+            self.wake(mailbox)
+
+    def resume_all(self) -> None:
+        """Copies are as the records say, but for what is told beside; what definers define now is not in records."""
+        for mailbox in self._concerned():
+            if not DEFINERS_KINDS.isdisjoint(self._records.kinds(mailbox) or ()):
                 self.due(mailbox).is_unread = True
-                self.wake(mailbox)
+            self._state(mailbox)
+            self.wake(mailbox)
+
+    def _concerned(self) -> list[str]:
+        """Return the mailboxes that are destinations, or may have copies."""
+        return [
+            each
+            for each in self._topology.all_mailboxes()
+            if self._topology.is_sent_to(each) or each in self._states or self._may_have_copies(each)
+        ]
 
     def _may_have_copies(self, mailbox: str) -> bool:
         return not self._records.is_swept(mailbox) or self._records.has_any(mailbox)
@@ -236,6 +264,8 @@ class Projection:
                 self._define(mailbox, state)
         if self._records.take_moved(mailbox):
             state.list_at_s = state.list_at_s or time.time() + BURST_S
+        if not state.failures:
+            self._records.put_written(mailbox)
 
     def _define(self, mailbox: str, state: MailboxState) -> None:
         """Definers of a mailbox were put: copies of what has another definition than before may be gone."""
@@ -257,8 +287,10 @@ class Projection:
         return [each for each in stages if each]
 
     async def _put(self, mailbox: str, state: MailboxState, refs: dict[ObjectRef, bool]) -> None:
-        await self._records.expect(mailbox, {NAMESPACES, *(ref.kind for ref in refs)})
-        needed = {ref.namespace for ref in refs if ref.namespace and self.copies.wanted_one(mailbox, ref)}
+        new = [ref for ref in refs if self._is_new(mailbox, ref) and self.copies.wanted_one(mailbox, ref)]
+        await self._records.expect(mailbox, {NAMESPACES, *(ref.kind for ref in refs)}, has_new=bool(new))
+        # Where a copy is, its Namespace is; of one that failed it may have gone.
+        needed = {ref.namespace for ref in (*new, *(each for each in refs if each in state.failures)) if ref.namespace}
         for name in sorted(needed - state.namespaces):
             await self._attempt(
                 mailbox, state, ObjectRef(*NAMESPACES, "", name), partial(self._ensure, mailbox, state, name)
@@ -273,6 +305,11 @@ class Projection:
             ]
             await _all(works)
             await self._records.flush()
+
+    def _is_new(self, mailbox: str, ref: ObjectRef) -> bool:
+        """Whether a copy may not be in its mailbox yet."""
+        record = self._records.get(mailbox, ref)
+        return record is None or not record.sources
 
     async def _ensure(self, mailbox: str, state: MailboxState, name: str) -> None:
         await self.copies.ensure_namespace(mailbox, name)

@@ -1,7 +1,8 @@
 """Records of copies in mailboxes: what was applied, and what the server answered.
 
 `copies` reads and writes them. They lie in the store of the process. Invariant: a record says that the copy was in the
-mailbox; without records the mailboxes are listed, and nothing is written that is in force.
+mailbox; without records the mailboxes are listed, and nothing is written that is in force. While a copy is written that
+has no record yet, its mailbox counts as not swept, on disk too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from atoll.edge.placement_translator.content import Kind
-from atoll.edge.store import APPLIED, EdgeStore
+from atoll.edge.store import APPLIED, KINDS, SWEPT, EdgeStore
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 
-_COPY, _REPORTED, _SWEPT, _CHANGE, _RENDERED, _KINDS = b"c", b"r", b"s", b"d", b"g", b"k"
+_COPY, _REPORTED, _CHANGE, _RENDERED = b"c", b"r", b"d", b"g"
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -132,31 +133,52 @@ class CopyRecords:
 
     def is_swept(self, mailbox: str) -> bool:
         """Whether all copies in a mailbox have a record."""
-        return self._read(_prefix(_SWEPT, mailbox)) is not None
+        return self._read(_prefix(SWEPT, mailbox)) is not None
 
     def put_swept(self, mailbox: str) -> None:
         """Take down that all copies in a mailbox have a record."""
         kinds = {ref.kind for ref in self.of(mailbox)}.union(self.kinds(mailbox) or ())
-        self._unwritten[_prefix(_SWEPT, mailbox)] = b"1"
-        self._unwritten[_prefix(_KINDS, mailbox)] = _encode(sorted(kinds))
+        self._unwritten[_prefix(SWEPT, mailbox)] = b"1"
+        self._unwritten[_prefix(KINDS, mailbox)] = _encode(sorted(kinds))
 
     def kinds(self, mailbox: str) -> set[Kind] | None:
         """Return the kinds of which a mailbox may have copies; None if it may have some of any kind."""
-        value = self._read(_prefix(_KINDS, mailbox))
+        value = self._read(_prefix(KINDS, mailbox))
         return None if value is None else _decode_kinds(value)
 
-    async def expect(self, mailbox: str, kinds: Collection[Kind]) -> None:
-        """Take down, on disk, that copies of kinds are about to be written. Raises the errors of the store."""
+    def swept(self) -> set[str]:
+        """Return the mailboxes, on disk, of which all copies have a record."""
+        return {key[len(SWEPT) :].removesuffix(b"\0").decode() for key, _ in self._store.applied.items(SWEPT)}
+
+    def add_kinds(self, mailbox: str, kinds: Collection[Kind]) -> bool:
+        """Take down that a mailbox may have copies of kinds; return whether that is new."""
         before = self.kinds(mailbox)
-        if before is not None and not before.issuperset(kinds):
-            self._unwritten[_prefix(_KINDS, mailbox)] = _encode(sorted(before.union(kinds)))
+        if before is None or before.issuperset(kinds):
+            return False
+        self._unwritten[_prefix(KINDS, mailbox)] = _encode(sorted(before.union(kinds)))
+        return True
+
+    async def expect(self, mailbox: str, kinds: Collection[Kind], *, has_new: bool) -> None:
+        """Take down, on disk, that copies of kinds are about to be written, new ones among them.
+
+        With new ones `put_written` has to follow. Raises the errors of the store.
+        """
+        is_due = self.add_kinds(mailbox, kinds)
+        if has_new and self.is_swept(mailbox):
+            self._unwritten[_prefix(SWEPT, mailbox)], is_due = None, True
+        if is_due:
             await self.flush()
+
+    def put_written(self, mailbox: str) -> None:
+        """Take down that all new copies have their record, unless the mailbox was never swept."""
+        if not self.is_swept(mailbox) and self.kinds(mailbox) is not None:
+            self._unwritten[_prefix(SWEPT, mailbox)] = b"1"
 
     def forget(self, mailbox: str) -> None:
         """Remove everything about a mailbox that is gone."""
         for ref in self.of(mailbox):
             self.put(mailbox, ref, None)
-        for part in (_SWEPT, _KINDS):
+        for part in (SWEPT, KINDS):
             self._unwritten[_prefix(part, mailbox)] = None
 
     async def flush(self) -> None:

@@ -2,19 +2,20 @@
 
 Control objects are watched by the export's view, mailboxes in their parent; workload objects and copies are told by the
 changes streams (`atoll.edge.changes`), and read and written through the edge view, which has them as data. Invariants:
-of a start everything is read, so no state but the records has to survive; what is in effect in a workspace is neither
-read nor written.
+of a start everything is read, or what changed since this process wrote its records; what is in effect in a workspace is
+neither read nor written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from atoll.edge.changes import Change
+from atoll.edge.changes import Change, ChangeSource
 from atoll.edge.edge_data import EdgeData
 from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
@@ -47,6 +48,10 @@ from atoll.machinery.meta.wellknown import RBAC_GROUP
 KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS, LOCATIONS)
 #: How long a mailbox without placements is followed after the last of it was withdrawn.
 RELEASE_S = 1.0
+#: How often a start looks whether NATS is reached before it reads everything, and how long between two looks.
+LOOKS, LOOK_S = 200, 0.025
+#: By how much the clocks of shards and of this process may differ.
+SKEW_S = 60.0
 #: Phases of a Workspace before it was ready for the first time.
 NEW = ("", "Scheduling", "Initializing")
 
@@ -79,6 +84,10 @@ class PlacementTranslator:
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
         self._is_follow_due = False
+        #: The changes since the records were written, if nobody else wrote since; None if a start reads everything.
+        self._resumed: ChangeSource | None = None
+        #: Mailboxes that the records are about.
+        self._recorded: set[str] = set()
         #: Names of mailboxes that were seen before they were ready: nobody wrote a copy into them.
         self._new: set[str] = set()
         #: SyncerConfigs by cluster and name.
@@ -99,27 +108,55 @@ class PlacementTranslator:
         """Return what to run in the background."""
         return [self.view.run(), self.mailboxes.run()]
 
+    def resume(self, source: ChangeSource) -> None:
+        """Be told of the recorded mailboxes from the stored positions on, which a start then need not read.
+
+        Call it before the source runs, in a process that wrote into them last.
+        """
+        self._resumed, self._recorded = source, self._records.swept()
+        self._projection.resumed_at = int((time.time() + SKEW_S) * 1_000_000)
+        source.follow(self, self._recorded)
+
     async def start(self, follow: Follow | None) -> None:
-        """Wait until all placements and mailboxes were seen, then follow them and read all there is."""
+        """Wait until all placements and mailboxes were seen, then follow them and read all, or what changed."""
         await self.view.complete.wait()
         await self.mailboxes.synced.wait()
+        is_continuous = await self._is_continuous()
+        there = {spec_of(each).get("cluster") for each in self.mailboxes.objects.values()}
+        for gone in self._recorded - there:
+            self._projection.forget(gone)
+            self._recorded.discard(gone)
         self._follow = follow
         self._topology.complete.set()
+        if is_continuous:
+            self._contents.reread_all()
+            self._projection.resume_all()
+        else:
+            self.reread("")
         self._follow_all()
-        self.reread("")
         # Their last placement went while nothing ran.
         for cluster in self._records.reporting() - self._topology.workspaces():
             self._reported.look_at_all(cluster)
+
+    async def _is_continuous(self) -> bool:
+        """Whether all that changed in the recorded mailboxes is told: NATS is reached, and there was no gap."""
+        for _ in range(LOOKS):
+            if self._resumed is None or not self._resumed.interruption:
+                break
+            await asyncio.sleep(LOOK_S)
+        return self._resumed is not None and not self._resumed.interruption
 
     # --- changes of workload objects and of copies
 
     @property
     def is_idle(self) -> bool:
         """Whether all that was told is done."""
-        return not any(len(each.queue) for each in self._working)
+        is_done = self._projection.is_idle and not any(len(each.queue) for each in self._working)
+        return is_done and self._topology.complete.is_set()
 
     def reread(self, shard: str) -> None:
         """Anything may have changed."""
+        self._resumed = None
         self._contents.reread_all()
         self._projection.reread_all()
         self.observer.reread()
@@ -131,12 +168,13 @@ class PlacementTranslator:
             if change.group == RBAC_GROUP:
                 self._contents.reread(change.cluster)
             return
+        is_mailbox = self._topology.is_mailbox(change.cluster) or change.cluster in self._recorded
         if change.group == GROUP:
             self.observer.own_changed(change)
-            if self._topology.is_mailbox(change.cluster):
+            if is_mailbox:
                 return
         ref = ObjectRef(change.group, change.resource, change.namespace, change.name)
-        if not self._topology.is_mailbox(change.cluster):
+        if not is_mailbox:
             self._contents.object_changed(change.cluster, ref)
             return
         if ref.kind in DEFINERS:
@@ -223,6 +261,7 @@ class PlacementTranslator:
             return
         if before:
             self._projection.forget(before)
+            self._recorded.discard(before)
             self.observer.mailbox_gone(before)
         for sender, placements in self._topology.senders(cluster).items():
             self._statuses.look(sender, placements)

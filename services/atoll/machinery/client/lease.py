@@ -73,6 +73,8 @@ class Lease:
         #: Called at each turn with the other that holds it, "" if none does.
         self.seen: Callable[[str], None] = lambda holder: None
         self.renewals: Renewals | None = None
+        #: `acquired` before this process wrote it last.
+        self.former = ""
         self._had_it = False
         self._nudged = asyncio.Event()
         self._lease: Object = {}
@@ -88,6 +90,11 @@ class Lease:
     def holder(self) -> str:
         """Who was seen to hold it; empty if nobody was."""
         return str(spec_of(self._lease).get("holderIdentity") or "") if self._lease else ""
+
+    @property
+    def acquired(self) -> str:
+        """When the last holder became it; each has another time. Empty if nobody did."""
+        return str(spec_of(self._lease).get("acquireTime") or "") if self._lease else ""
 
     async def run(self) -> None:
         """Renew or wait for it until cancelled."""
@@ -150,6 +157,7 @@ class Lease:
         now = _now()
         if renewals is not None:
             await renewals.note(self._renewed_at(), now)
+        self.former = self.acquired
         if self._had_it and holder == self._identity:
             await self._renew(now)
         elif self._lease:
