@@ -38,7 +38,8 @@ class EdgeStore:
         rows: dict[bytes, bytes | None] = {}
         if not is_resumed:
             rows = {key: None for prefix in (SWEPT, KINDS) for key, _ in self.applied.items(prefix)}
-        self.write({APPLIED: rows, TENURE: {_ACQUIRED: acquired.encode() or None}})
+        if rows or (before or b"") != acquired.encode():
+            self.write({APPLIED: rows, TENURE: {_ACQUIRED: acquired.encode() or None}})
         return is_resumed
 
     def write(self, changes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
