@@ -144,6 +144,8 @@ class Invalid(ApiError):
 
 class TooManyRequests(ApiError):
     code, reason = 429, "TooManyRequests"
+    #: Seconds for which the answer is held back, so that the connection carries nothing else meanwhile.
+    hold_s = 0.0
 
 
 class InternalError(ApiError):

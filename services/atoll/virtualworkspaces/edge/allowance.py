@@ -2,7 +2,7 @@
 
 The mailbox view takes from it before it reads anything. A syncer's token is in foreign hands when its edge cluster is;
 what it can cost the others of the shard is bounded here. Invariant: over any time, no more than the burst of a rate and
-its share of that time, in each process of a shard; what is refused takes nothing.
+its share of that time, in each process of a shard; what is refused takes nothing, and is answered late.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ REQUESTS = Rate(300.0, 3000.0)
 EVENT_WRITES = Rate(2.0, 1000.0)
 #: Apart, so that a syncer with much to report is not taken for a silent one.
 RENEWALS = Rate(1.0, 30.0)
+#: A refusal costs what authentication does, so a flood of them is slowed too: a connection gets one in so many seconds.
+HOLD_S = 1.0
 #: Users whose use is kept; one that is forgotten has its burst again.
 _MAX_USERS = 20_000
 _LISTS = ("list", "watch")
@@ -53,7 +55,9 @@ class Allowances:
         paid_at = max(self._paid_at.get(key) or full_at, full_at) + min(cost, rate.burst) / rate.per_s
         if paid_at > now:
             text = f"user {user} asks too much of mailbox {cluster}"
-            raise TooManyRequests(text, Details(retry_after_s=math.ceil(paid_at - now)))
+            refusal = TooManyRequests(text, Details(retry_after_s=math.ceil(paid_at - now)))
+            refusal.hold_s = HOLD_S
+            raise refusal
         self._paid_at.put(key, paid_at)
 
 

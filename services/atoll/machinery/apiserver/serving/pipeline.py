@@ -12,6 +12,7 @@ nothing is answered before authentication and authorization, except a cluster of
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
@@ -42,7 +43,7 @@ from atoll.machinery.apiserver.configuration_cache import MAX_TARGET_BYTES, Acce
 from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Unauthorized
+from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, TooManyRequests, Unauthorized
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot, Store
@@ -155,6 +156,11 @@ class Handlers(msgspec.Struct, frozen=True):
     mounts: Mounts | None = None
 
 
+async def _held(request: Request, error: TooManyRequests) -> None:
+    await asyncio.sleep(error.hold_s)
+    fail(request, error)
+
+
 class RequestPipeline:
     """Runs the steps. Its collaborators are independent of each other."""
 
@@ -213,6 +219,11 @@ class RequestPipeline:
                 fail(request, ServiceUnavailable(str(error)))
         except MissingAnswer as missing:
             exchange.spawn(self._serve_after(exchange, fetches, missing.fetch))
+        except TooManyRequests as error:
+            if error.hold_s:
+                exchange.spawn(_held(request, error))
+            else:
+                fail(request, error)
         except Exception as error:
             fail(request, error)
 
