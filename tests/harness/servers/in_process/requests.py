@@ -19,10 +19,10 @@ from harness.clients.api import TIMEOUT_S, Object
 
 
 class InProcessClient:
-    """One user's requests to one logical cluster."""
+    """One user's requests to one logical cluster, or to a view of it (`/services/...`)."""
 
-    def __init__(self, pipeline: RequestPipeline, cluster: str, token: str) -> None:
-        self._pipeline, self._cluster, self._token = pipeline, cluster, token
+    def __init__(self, pipeline: RequestPipeline, cluster: str, token: str, view: str = "") -> None:
+        self._pipeline, self._token, self._prefix = pipeline, token, f"{view}/clusters/{cluster}"
 
     async def send(
         self, method: str, path: str, body: object = None, kind: str = "application/json"
@@ -30,7 +30,7 @@ class InProcessClient:
         """The code and the decoded body of the reply."""
         headers = {"authorization": [f"Bearer {self._token}"], "content-type": [kind]}
         data = b"" if body is None else json.dumps(body).encode()
-        target = f"/clusters/{self._cluster}{path}".encode()
+        target = f"{self._prefix}{path}".encode()
         exchange = _WholeReply(HttpRequest(method, target, headers, data, Peer("127.0.0.1", 1)))
         self._pipeline(exchange)
         async with asyncio.timeout(TIMEOUT_S):
