@@ -43,4 +43,5 @@ ORDER = (
     "exports",
     "edge",
     "edgescale",
+    "stolentoken",
 )
