@@ -6,7 +6,6 @@ Limits are set low for the trials; each guard is taken out once, and is missed.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -29,7 +28,7 @@ a.REQUESTS = a.Rate(0.5, 60.0 + NUMBER)
 a.EVENT_WRITES = a.Rate(0.01, 20.0 + NUMBER)
 u.MOST = u.Bounds(3, 20_000)
 u.COUNT_AGAIN_S = u._REST = 0
-a.HOLD_S = 0.3
+a.HOLD_S = 0.0
 m.MAX_WATCHES = 2
 """
 
@@ -64,14 +63,6 @@ def town(root: Api) -> Town:
     found = Town(root)
     found.neighbour.carry()
     return found
-
-
-def refusals(api: Api, seconds: float) -> int:
-    """How often one connection is refused in a time."""
-    began, count = time.monotonic(), 0
-    while time.monotonic() - began < seconds:
-        count += api.send("GET", f"{MAPS}/down").code == 429
-    return count
 
 
 def is_slowed(answers: Iterator[Answer]) -> bool:
@@ -171,11 +162,6 @@ def forges_what_was_projected(town: Town) -> bool:
     return codes != [403] * 4
 
 
-def takes_the_time_with_refusals(town: Town) -> bool:
-    asks_without_end(town)
-    return refusals(town.thief, 1.0) > 4
-
-
 LIMITLESS = "a.Allowances.take = lambda self, *arguments: None"
 ROOMY = "u.UpsyncUse.take = lambda self, *arguments: True"
 NO_STATUS_LIMIT = "r.MAX_STATUS_BYTES = 10_000_000"
@@ -189,7 +175,6 @@ r.MailboxRules._refusal = _refusal
 #: Boundary -> what crosses it, and what takes its guard out.
 BOUNDARIES: dict[str, tuple[Callable[[Town], bool], str]] = {
     "requests": (asks_without_end, LIMITLESS),
-    "refusals": (takes_the_time_with_refusals, "a.HOLD_S = 0.0"),
     "lists": (lists_without_end, LIMITLESS),
     "statuses": (writes_statuses_without_end, LIMITLESS),
     "Events": (makes_events_without_end, LIMITLESS),
