@@ -214,13 +214,17 @@ class Edge:
         return await self.client.patch(kind.resource, ref.name, {"metadata": metadata}, ref.namespace)
 
     async def delete(self, kind: Kind, action: Delete) -> None:
-        """Delete an object, if it is still as it was seen; what is in use by it follows in the background."""
+        """Delete an object, if it is still as it was seen; what it owns follows in the background.
+
+        Kubernetes reads no options of a delete from the query where there is a body, and would keep the Pods of a Job.
+        """
         await self._limit.take()
         conditions = {"uid": action.uid, "resourceVersion": action.resource_version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        options |= {"propagationPolicy": "Background"}
         path = kind.resource.path(action.ref.namespace, action.ref.name)
         try:
-            await self.client.request("DELETE", path, {"propagationPolicy": "Background"}, options)
+            await self.client.request("DELETE", path, None, options)
         except NotFound:
             return
 

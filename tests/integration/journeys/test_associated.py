@@ -118,6 +118,7 @@ def test_pods_of_jobs_slices_of_services_and_volumes_of_claims(edge: Edge, works
     shows(here, "services", "web", {("endpointslices.discovery.k8s.io", "", ""): 1})
     shows(here, "persistentvolumeclaims", "data", {("persistentvolumes", "Bound", ""): 1})
     here.ok("delete", "edgeplacement", "kinds")
+    eventually(lambda: edge.names("pods", "-n", WHERE) == [], "the Pods go with their Job", WAIT_S)
 
 
 def test_the_first_pods_come_whole_into_the_mailbox_and_go_with_their_deployment(
