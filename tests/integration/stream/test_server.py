@@ -24,6 +24,7 @@ from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, c
 from atoll.machinery.stream.server.config import TlsFiles
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.stream.server.process import ServerFailed, find_binary, reserve_port
+from atoll.machinery.stream.server.silence import Probing
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.processes import is_alive, listening
 
@@ -77,6 +78,18 @@ async def test_a_server_that_dies_is_started_again_on_the_same_address(tmp_path:
         connection = await server.connect()
         await connection.close()
         assert server.server.address == address
+
+
+async def test_a_server_that_stands_still_is_killed_and_started_again(tmp_path: Path) -> None:
+    probing = Probing(pause_s=0.05, wait_s=0.3, most=3)
+    async with NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0), probing=probing) as server:
+        frozen = server.server.pid
+        os.kill(frozen, signal.SIGSTOP)
+        await eventually(lambda: server.server.restarts == 1)
+        assert server.server.pid not in (0, frozen)
+        assert not is_alive(frozen)
+        connection = await server.connect()
+        await connection.close()
 
 
 async def test_its_port_is_reserved_until_it_stops(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """The embedded nats-server: a child process from a wheel, supervised for as long as this process lives.
 
 `atoll start` enters it and passes the access to the publisher; `stream.json` beside it serves the operator's own
-programs. A child that dies is restarted after a back-off, with the same port and passwords; one that runs reads its
-certificate again when that changes. Invariant: at most one server on a store directory, and none that outlives this
-process, even if it is killed.
+programs. A child that dies is restarted after a back-off, with the same port and passwords; one that stands still is
+killed; one that runs reads its certificate again when that changes. Invariant: at most one server on a store directory,
+and none that outlives this process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from atoll.machinery.stream.server.process import (
     reserve_port,
     stop_orphan,
 )
+from atoll.machinery.stream.server.silence import Probing, answers, until_silent
 
 __all__ = ["EmbeddedServer", "ServerFailed", "ServerOptions", "find_binary"]
 
@@ -76,6 +77,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     memory_limit_bytes: int = 1 << 30
     store_limit_bytes: int = 16 << 30
     backoff: Backoff = Backoff(0.1, 5.0, least=1.0)
+    probing: Probing = Probing()
 
 
 class EmbeddedServer:
@@ -93,6 +95,8 @@ class EmbeddedServer:
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._came_up = asyncio.Event()
+        #: The child that was ready: one that starts may read its store for long.
+        self._ready_pid = 0
         self._reserved: socket.socket | None = None
         self.restarts = 0
 
@@ -215,6 +219,7 @@ class EmbeddedServer:
         check_version(hello.version)
         if not (hello.jetstream and hello.auth_required):
             raise ServerFailed("the server came up without JetStream or without authentication")
+        self._ready_pid = self._process.pid
         log.info("nats server ready", version=hello.version, pid=self._process.pid)
 
     async def _wait_until_ready(self, process: asyncio.subprocess.Process, name: str) -> ServerInfo:
@@ -233,7 +238,8 @@ class EmbeddedServer:
     async def _look_after(self) -> None:
         tls = self._options.tls
         files = (tls.cert_file, tls.key_file) if tls is not None else ()
-        await asyncio.gather(self._supervise(), on_change(tuple(map(str, files)), partial(self._reload, files)))
+        certificate = on_change(tuple(map(str, files)), partial(self._reload, files))
+        await asyncio.gather(self._supervise(), self._kill_silent(), certificate)
 
     def _reload(self, files: Sequence[Path]) -> None:
         """Have the child read its certificate again: it keeps what it has if the files do not belong together."""
@@ -241,6 +247,25 @@ class EmbeddedServer:
         if found != self._served and self.pid:
             self._served = found
             os.kill(self.pid, signal.SIGHUP)
+
+    async def _kill_silent(self) -> None:
+        """Kill a child that stands still, so that it is restarted."""
+        while True:
+            await until_silent(self._answers, self._options.probing)
+            log.error("nats server does not answer", pid=self.pid)
+            if self._process is not None and self._has_been_ready():
+                self._process.kill()
+
+    async def _answers(self) -> bool:
+        """Whether the child answers, or is none that was ready."""
+        assert self._secrets is not None
+        if not self._has_been_ready():
+            return True
+        host = url_host(self._options.host).strip("[]")
+        return await answers(host, self._secrets.port, self._options.probing.wait_s)
+
+    def _has_been_ready(self) -> bool:
+        return self.pid != 0 and self.pid == self._ready_pid
 
     async def _supervise(self) -> None:
         """Restart the child whenever it ends."""
