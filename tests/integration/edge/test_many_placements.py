@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from harness.clients.api import Api, configmap, eventually
-from harness.servers.edge_service import an_object
-from harness.servers.mutant_shard import MutantShard
+from harness.clients.exports import cluster_of
+from harness.servers.edge_service import EdgeControllers, an_object
+from harness.servers.mutant_shard import MutantShard, patched
 from integration.edge.placed import (
     CONFIGMAPS,
     CONFIGMAPS_OF_ALL,
@@ -25,6 +27,13 @@ from integration.edge.placed import (
 __all__ = ["inventory", "mailboxes", "workload"]
 BOUND = "import atoll.shard.admission.edgeplacements as e\ne.MAX_PLACEMENTS = 3\n"
 FLOOD = 600
+NO_TURNS = """
+import atoll.machinery.control.queue as q
+plain = q.WorkQueue.__init__
+def init(self, *arguments, in_turn=False, **more):
+    plain(self, *arguments, **more)
+q.WorkQueue.__init__ = init
+"""
 
 
 @pytest.fixture
@@ -77,3 +86,34 @@ def test_a_flood_of_placements_holds_up_no_object_and_no_placement_of_a_neighbou
     print(f"of {FLOOD} placements of the tenant {done} were done")
     assert done < FLOOD, "the neighbour waited until the flood was over"
     eventually(lambda: projected(workload) == FLOOD, "all of the flood is done", 300.0)
+
+
+def resolved(api: Api) -> int:
+    """How many placements of a workspace are resolved."""
+    return sum("specGeneration" in each.get("status", {}) for each in api.get(PLACEMENTS).json["items"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("code", "has_turns"), [("", True), (NO_TURNS, False)], ids=["turns", "no turns"])
+def test_after_a_start_a_neighbour_has_its_turn_among_a_flood_and_without_turns_is_the_last(
+    root: Api, controllers: EdgeControllers, inventory: Api, tmp_path: Path, code: str, has_turns: bool
+) -> None:
+    # What a start finds comes by logical cluster.
+    flood, neighbour = sorted((new_workload(root), new_workload(root)), key=cluster_of)
+    controllers.stop()
+    for number in range(FLOOD):
+        place(flood, f"p{number:04}", {"fleet": "all"}, CONFIGMAPS_OF_ALL)
+    place(neighbour, "late", {"fleet": "all"}, CONFIGMAPS_OF_ALL)
+    controllers.environment.update(patched(tmp_path, code))
+    controllers.start()
+    try:
+        eventually(lambda: resolved(neighbour), "the neighbour's placement")
+        done = resolved(flood)
+    finally:
+        for api in (flood, neighbour):
+            api.delete(PLACEMENTS)
+        controllers.stop()
+        controllers.environment.clear()
+        controllers.start()
+    print(f"of {FLOOD} placements of the tenant {done} were resolved")
+    assert (done < FLOOD // 2) == has_turns
