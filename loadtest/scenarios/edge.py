@@ -106,4 +106,4 @@ async def _plain(bench: Bench, server: EdgeServer) -> list[Row]:
     try:
         return await latencies(bench, server, Path(cluster.kubeconfig), "kube-apiserver", 200)
     finally:
-        await asyncio.to_thread(cluster.stop)
+        await asyncio.to_thread(cluster.close)

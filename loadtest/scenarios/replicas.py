@@ -9,6 +9,7 @@ program this module is that process.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import sys
@@ -184,7 +185,8 @@ async def _restart(place: Path, count: int) -> tuple[float, Restarted]:
     """Milliseconds until a new process gave its first answer, and its output."""
     began = time.monotonic()
     command = (sys.executable, "-m", __name__, str(place), str(count))
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=paths)
     assert process.stdout is not None
     while (line := await process.stdout.readline()) != ANSWERED:
         if not line:
