@@ -227,6 +227,8 @@ def test_on_every_process_of_a_site_a_syncer_reaches_its_own_mailbox_only(
 
 
 def test_by_the_front_proxy_a_revoked_syncer_is_nobody_and_its_watch_ends(mailbox: MailboxWorld, syncer: Api) -> None:
+    mailbox.admin.post(f"{NAMESPACE}/configmaps", configmap("revoked"))
+    mailbox.carry(namespaced("", "configmaps", "default", "revoked"))
     with syncer.watch(f"{ITEMS}?watch=1") as events:
         events.next()
         mailbox.admin.delete(ACCOUNT)
