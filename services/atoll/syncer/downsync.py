@@ -106,12 +106,13 @@ class Downsync:
             for other in (ObjectRef(*_NAMESPACES, "", ref.namespace), definition_of(ref.kind)):
                 if self._edge.get(ref) is None and self._edge.get(other) is not None:
                     self.queue.add(other, self._mailbox.revision)
-        for waiting in self._waiting.pop(ref, ()):
-            self.queue.add(waiting, self._mailbox.revision)
+        self._add(list(self._waiting.pop(ref, ())), self._mailbox.revision)
 
     def kind_read(self, kind: tuple[str, str]) -> None:
-        """A kind was read whole at the edge."""
+        """A kind was read whole at the edge: what is in its list has arrived, without a change of its own."""
         refs = [ref for ref in (*self._mailbox.refs(), *self._edge.refs()) if ref.kind == kind]
+        for needed in [each for each in self._waiting if each.kind == kind]:
+            refs += self._waiting.pop(needed)
         self._add(refs, self._mailbox.revision)
 
     @property
