@@ -136,7 +136,7 @@ def topology_with(count: int) -> Topology:
     return topology
 
 
-@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (1000, 0.5)])
+@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (2000, 0.4)])
 def test_a_status_of_many_destinations_waits_longer_for_more_changes(
     count: int, delay_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

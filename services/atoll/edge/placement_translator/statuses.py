@@ -38,7 +38,7 @@ from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
 #: How long a status waits for more changes, and for each destination, of which all are looked at.
-BURST_S, DESTINATION_S = 0.2, 0.0005
+BURST_S, DESTINATION_S = 0.2, 0.0002
 #: How long after a start a status waits for mailboxes to be read.
 READ_S = 30.0
 COMPONENT = "placement-translator"
