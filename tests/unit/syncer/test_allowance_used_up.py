@@ -62,7 +62,7 @@ class MailboxServer:
         await asyncio.sleep(0.002)
         info = parse(method, target.removeprefix(VIEW).encode())
         try:
-            self._allowances.take("box", "syncer", *cost_of(_request(info, body)))
+            self._allowances.take("box", "syncer", *cost_of(_request(info, body), lambda: len(self.stored)))
         except TooManyRequests as error:
             self.refused += 1
             return ClientResponse(429, {"retry-after": [str(error.details.retry_after_s)]}, b"")

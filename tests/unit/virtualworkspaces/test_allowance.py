@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.apiserver.request import Request
 from atoll.machinery.client.lease import JITTER, Timing
 from atoll.machinery.meta.status import TooManyRequests
 from atoll.syncer.syncer import MAILBOX_TIMING
-from atoll.virtualworkspaces.edge.allowance import RENEWALS, Allowances, Rate
+from atoll.virtualworkspaces.edge.allowance import RENEWALS, REQUESTS, Allowances, Rate, cost_of
 from harness.servers.in_process.syncer import SERVED
 
 RATE = Rate(2.0, 10.0)
@@ -58,6 +63,25 @@ def test_a_refusal_takes_nothing_and_says_when_there_is_enough() -> None:
 def test_what_costs_more_than_there_ever_is_takes_all_of_it() -> None:
     allowances = Allowances(Clock())
     assert (taken(allowances, 1000.0), taken(allowances)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "cost"),
+    [
+        ("configmaps", 10 + 100),
+        ("configmaps?limit=320", 10 + 10),
+        ("configmaps?limit=9999", 10 + 100),
+        ("configmaps?limit=0", 10 + 100),
+        ("configmaps?limit=-1", 10 + 100),
+        ("configmaps?watch=1", 10),
+        ("configmaps/a", 1),
+    ],
+)
+def test_a_list_costs_by_what_it_may_have(target: str, cost: float) -> None:
+    request = cast(
+        Request, SimpleNamespace(info=parse("GET", f"/api/v1/{target}".encode()), http=SimpleNamespace(body=b""))
+    )
+    assert cost_of(request, lambda: 3200) == (REQUESTS, cost)
 
 
 def test_users_and_mailboxes_take_nothing_of_each_others() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from atoll.machinery.apiserver.call.options import integer
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Details, TooManyRequests
@@ -26,7 +27,8 @@ class Rate(msgspec.Struct, frozen=True):
     burst: float
 
 
-#: A read is 1, a list or watch 10, a write 2 and one more for each 16 KiB.
+#: A read is 1, a list or watch 10, a list one more for each 32 objects of its mailbox that it may have, a write 2 and
+#: one more for each 16 KiB.
 REQUESTS = Rate(300.0, 3000.0)
 #: An Event is 1 and one more for each KiB: they count for no limit of objects, and stay an hour.
 EVENT_WRITES = Rate(2.0, 1000.0)
@@ -61,8 +63,8 @@ class Allowances:
         self._paid_at.put(key, paid_at)
 
 
-def cost_of(request: Request) -> tuple[Rate, float]:
-    """Return what a request takes, and of which rate."""
+def cost_of(request: Request, objects: Callable[[], int]) -> tuple[Rate, float]:
+    """Return what a request takes, and of which rate. `objects` counts those of its mailbox, of all kinds."""
     info, size_bytes = request.info, len(request.http.body)
     resource = info.group, info.resource
     if resource == LEASES:
@@ -71,4 +73,12 @@ def cost_of(request: Request) -> tuple[Rate, float]:
         return EVENT_WRITES, 1 + size_bytes / 1024
     if not info.is_resource or info.verb == "get":
         return REQUESTS, 1
-    return REQUESTS, 10 if info.verb in _LISTS else 2 + size_bytes / (16 * 1024)
+    if info.verb not in _LISTS:
+        return REQUESTS, 2 + size_bytes / (16 * 1024)
+    return REQUESTS, 10 + (_listed(request, objects()) / 32 if info.verb == "list" else 0)
+
+
+def _listed(request: Request, objects: int) -> int:
+    """Return how many of so many objects a list may have. Raises BadRequest."""
+    limit = integer(request.info.query, "limit")
+    return min(objects, limit) if limit > 0 else objects

@@ -92,7 +92,7 @@ class MailboxView:
         info, cluster = request.info, request.cluster
         if not cluster or not is_listed(info):
             raise errors.not_served()
-        self._allowances.take(cluster, request.user.name, *cost_of(request))
+        self._allowances.take(cluster, request.user.name, *cost_of(request, lambda: snapshot.total(cluster).used))
         if (info.group, info.resource, info.subresource) == _TOKENS:
             return self._renewal(request, snapshot, own)
         mailbox = self._mailbox(snapshot, cluster)
