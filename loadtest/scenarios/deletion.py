@@ -73,8 +73,9 @@ async def _fell(server: Server, before: int, count: int) -> int:
         await client.delete(WORKSPACES, "tree")
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            now = await _clusters(server)
+            # In this order: what is left when the Workspace is gone already was left behind.
             phase = await _phase(client)
+            now = await _clusters(server)
             if not phase and now <= before:
                 return dishonest
             # Deleted while content exists, not reported as deleting, or with more content than before.
