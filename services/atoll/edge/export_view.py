@@ -8,13 +8,13 @@ gone only if its shard says so: one whose shard is not reached, or has no URL fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from atoll.edge.endpoints import Endpoints
 from atoll.edge.kinds import BINDINGS, ENDPOINT_SLICES
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Handler, Informer, head, key_of, unmanaged
+from atoll.machinery.client.informer import Handler, Informer, Keep, head, key_of, unmanaged
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.process.backoff import Backoff
@@ -32,7 +32,7 @@ class ExportView:
     """Control objects of some kinds, and clients of the workspaces that hold them.
 
     `changed` is called on each change of these kinds, and of bindings to the export. Objects are without their
-    managedFields, and of bindings and the kinds in `heads` there are key and revision alone.
+    managedFields; of bindings there are key and revision alone, and of the kinds in `keep` what that returns.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class ExportView:
         kinds: Sequence[Resource],
         changed: Changed,
         beside: Beside | None = None,
-        heads: Collection[Resource] = (),
+        keep: Mapping[Resource, Keep] | None = None,
     ) -> None:
         self._kinds, self._changed, self._beside = kinds, changed, beside
-        self._heads = {BINDINGS, *heads}
+        self._keep = {BINDINGS: head, **(keep or {})}
         self._endpoints = Endpoints(home, (ENDPOINT_SLICES, export), _urls, self._serve)
         self._informers: dict[Client, dict[Resource, Informer]] = {}
         #: Logical cluster -> binding -> client of its shard.
@@ -106,7 +106,7 @@ class ExportView:
                 tasks.create_task(self._beside(client))
 
     def _informer(self, kind: Resource, client: Client) -> Informer:
-        return Informer(client, kind, self._handler(kind, client), head if kind in self._heads else unmanaged)
+        return Informer(client, kind, self._handler(kind, client), self._keep.get(kind, unmanaged))
 
     def _handler(self, kind: Resource, client: Client) -> Handler:
         return lambda old, new: self._seen(kind, client, old, new)

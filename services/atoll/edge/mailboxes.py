@@ -19,7 +19,7 @@ from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailbox_bindings import MailboxBindings
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer, key_of, unmanaged
+from atoll.machinery.client.informer import Informer, head, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.categories import ExportName
@@ -27,6 +27,7 @@ from atoll.machinery.edge.names import GROUP, THE_ONE
 from atoll.machinery.edge.syncerconfigs import unwritten_list
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.meta.wellknown import CLUSTER
 
 log = structlog.get_logger()
 
@@ -41,6 +42,25 @@ Follow: TypeAlias = Callable[[ChangeHandler, Collection[str]], None]
 def mailbox_name(cluster: str, uid: str) -> str:
     """Return the name of the mailbox of a SyncTarget."""
     return f"{cluster}-mb-{uid}"
+
+
+def kept_workspace(obj: Object) -> Object:
+    """Return what counts of a workspace that may be a mailbox: there is one for each edge cluster."""
+    marks = {key: value for key, value in annotations_of(obj).items() if key in (TARGET_NAME, TARGET_UID, CLUSTER)}
+    found = head(obj, "uid", "deletionTimestamp")
+    return {
+        "metadata": {**found["metadata"], "annotations": marks},
+        "spec": {"cluster": spec_of(obj).get("cluster", "")},
+        "status": {"phase": status_of(obj).get("phase", "")},
+    }
+
+
+def _kept_target(obj: Object) -> Object:
+    """Return what counts of a SyncTarget here: what heartbeats say of it."""
+    return {**head(obj, "uid", "deletionTimestamp"), "status": status_of(obj)}
+
+
+_KEPT = {SYNC_TARGETS: _kept_target, SYNCER_CONFIGS: head}
 
 
 def inventory_of(mailbox: str) -> str:
@@ -64,8 +84,8 @@ class Mailboxes:
         #: Logical cluster -> name of the mailbox.
         self._clusters: dict[str, str] = {}
         self.heartbeats = Heartbeats(self._client_of, self._target_in, self._shard_of, self._clusters.keys)
-        self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow, heads=[SYNCER_CONFIGS])
-        self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed, unmanaged)
+        self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow, _KEPT)
+        self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed, kept_workspace)
         self._targets: dict[str, Object] = {}
         self._workspaces: dict[str, Object] = {}
         self._configured: set[str] = set()

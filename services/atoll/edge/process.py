@@ -117,6 +117,7 @@ async def start(config: EdgeControllersConfig) -> None:
                 mailboxes.view.run(),
                 mailboxes.workspaces.run(),
                 resolver.view.run(),
+                store.keep_small(),
                 *([source.run()] if source is not None else []),
                 *(each.run() for each in initializers),
             ]

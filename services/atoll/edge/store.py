@@ -6,12 +6,15 @@ all of it is read again; and what is here is believed without a read only by the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
 from atoll.machinery.storage.tables import Table, TableFile
 
 POSITIONS, APPLIED, TENURE = "positions", "applied", "tenure"
+#: How often pages of the file are released.
+TRIM_S = 1.0
 _ACQUIRED = b"acquired"
 #: First bytes of keys in APPLIED that say what of a mailbox need not be read.
 SWEPT, KINDS = b"s", b"k"
@@ -45,6 +48,12 @@ class EdgeStore:
     def write(self, changes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         """Write rows of tables in one durable commit; None deletes a row."""
         self._file.write(changes)
+
+    async def keep_small(self) -> None:
+        """Have the pages that were read count as memory of the process for a moment only, until cancelled."""
+        while True:
+            await asyncio.sleep(TRIM_S)
+            await asyncio.to_thread(self._file.trim)
 
     def close(self) -> None:
         """Close the file."""

@@ -21,7 +21,7 @@ from atoll.edge.export_view import UNREAD, ExportView
 from atoll.edge.kinds import BINDINGS, EVENTS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS
 from atoll.edge.location_access import LocationAccess
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import key_of
+from atoll.machinery.client.informer import head, key_of
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.placements import InvalidPlacement, placement_of
@@ -30,7 +30,7 @@ from atoll.machinery.edge.where import Destination, Key, Resolution, WhereIndex,
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, find, set_condition
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, spec_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.process.backoff import Backoff
@@ -43,6 +43,18 @@ RESOLVED = "Resolved"
 MAX_NAMED, MAX_WARNINGS = 10, 4096
 #: After others wrote the status at the same time: until theirs was seen.
 CONTESTED = Backoff(0.1, 10.0)
+
+
+def _kept_location(obj: Object) -> Object:
+    return {**head(obj, "labels", "deletionTimestamp"), "spec": spec_of(obj), "status": status_of(obj)}
+
+
+def _kept_target(obj: Object) -> Object:
+    return {**head(obj, "uid", "labels", "deletionTimestamp"), "spec": spec_of(obj)}
+
+
+#: What counts here of what there may be ten thousands of.
+_KEPT = {LOCATIONS: _kept_location, SYNC_TARGETS: _kept_target}
 
 
 class WhereKey(NamedTuple):
@@ -60,7 +72,7 @@ class WhereResolver:
 
     def __init__(self, client: Client, export: str) -> None:
         self.queue: WorkQueue[WhereKey] = WorkQueue(in_turn=True)
-        self.view = ExportView(client, export, KINDS, self._changed, self._follow_access)
+        self.view = ExportView(client, export, KINDS, self._changed, self._follow_access, _KEPT)
         self.access = LocationAccess(self.view, self._access_changed)
         self._index = WhereIndex()
         self._objects: dict[WhereKey, Object] = {}
@@ -132,9 +144,8 @@ class WhereResolver:
 
     def _access_changed(self, cluster: str) -> None:
         """Resolve what selects Locations of a workspace ("*": of any) anew."""
-        for key in list(self._objects):
-            if key.resource == LOCATIONS and cluster in {"*", key.cluster}:
-                self._add(self._index.placements_at((key.cluster, key.name)))
+        for each in self._index.inventories() if cluster == "*" else [cluster]:
+            self._add(self._index.placements_in(each))
 
     def _add(self, placements: set[Key]) -> None:
         for cluster, name in placements:

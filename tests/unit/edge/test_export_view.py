@@ -8,6 +8,7 @@ from pathlib import Path
 from atoll.edge.export_view import ExportView
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import head
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import CLUSTER
@@ -41,7 +42,7 @@ async def test_bindings_and_chosen_kinds_are_kept_by_their_heads_and_none_with_i
             path = f"GET {AT}/clusters/*{kind.path()}"
             api.on(path, watching(event("ADDED", managed(kind.plural)), bookmark(2, end=True)))
         async with Client.from_kubeconfig(str(api.kubeconfig(tmp_path))) as home:
-            view = ExportView(home, "edge", (SYNC_TARGETS, SYNCER_CONFIGS), changed, heads=[SYNCER_CONFIGS])
+            view = ExportView(home, "edge", (SYNC_TARGETS, SYNCER_CONFIGS), changed, keep={SYNCER_CONFIGS: head})
             task = asyncio.create_task(view.run())
             await asyncio.wait_for(complete.wait(), 30)
             await stop(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
@@ -98,6 +98,10 @@ class Records:
         revision = int(boat["metadata"]["resourceVersion"]) if boat is not None else 10
         return Copy("v1", "", ApplyRecord("", ""), "u", revision, 10, has_status=self.has_status)
 
+    def of(self, mailbox: str) -> dict[ObjectRef, Copy]:
+        copy = self.get(mailbox, BOAT)
+        return {BOAT: copy} if copy is not None else {}
+
 
 class World:
     """One workspace with one boat, placed at a number of edge clusters."""
@@ -143,6 +147,9 @@ class World:
     @property
     def copies(self) -> World:
         return self
+
+    def wanted(self, mailbox: str) -> dict[ObjectRef, dict[str, Item]]:
+        return {ref: {"work": item} for ref, item in self.content.items.items()}
 
     def wanted_one(self, mailbox: str, ref: ObjectRef) -> dict[str, Item]:
         item = self.content.items.get(ref)
@@ -354,24 +361,82 @@ async def test_a_copy_is_read_again_only_when_it_changed() -> None:
 
 async def test_a_copy_without_a_status_is_read_only_where_a_collector_may_ask_for_it() -> None:
     world, plain = World(1), {"apiVersion": "x.dev/v1", "kind": "Boat"}
-    await world.begin()
     world.server.boats["m0"] = {**plain, "metadata": {"name": "a", "namespace": "default", "resourceVersion": "20"}}
     world.records.has_status = False
-    world.summarizer.copies_changed("m0", [BOAT])
-    await world.rows.reconcile("m0")
-    unread = world.rows.get("m0", BOAT, "work")
-    assert world.server.reads == 0
-    # The same row as of a copy that was read.
+    await world.begin()
+    assert (world.server.reads, world.rows.of("m0")) == (0, {}), "nothing is kept of it"
+    world.topology.set_silent("inv-mb-u0", True)
+    await world.write()
+    unread = dict(world.summary)
+    # It says the same of a copy that was read.
     world.records.has_status = True
-    world.rows.forget("m0")
     world.summarizer.copies_changed("m0", [BOAT])
     await world.rows.reconcile("m0")
-    assert world.server.reads == 1
-    assert world.rows.get("m0", BOAT, "work") == unread
+    assert (world.server.reads, len(world.rows.of("m0"))) == (1, 1)
+    await world.write()
+    assert {**world.summary, "observedAt": ""} == {**unread, "observedAt": ""}
+    assert world.summary["brokenObjects"][0]["kind"] == "Boat"
     world.records.has_status = False
+    world.summarizer.copies_changed("m0", [BOAT])
+    await world.rows.reconcile("m0")
+    assert world.rows.of("m0") == {}
     await world.collect(select=SELECT, limit=100)
     await world.rows.reconcile("m0")
-    assert world.server.reads == 2
+    assert (world.server.reads, len(world.rows.of("m0"))) == (2, 1)
+    world.collected.put("work", "c", None)
+    await world.collected.reconcile(("work", "c"))
+    await world.rows.reconcile("m0")
+    assert (world.server.reads, world.rows.of("m0")) == (2, {}), "nobody asks any more"
+
+
+async def test_a_copy_without_a_row_changes_its_summary() -> None:
+    world = World(2)
+    world.records.has_status = False
+    await world.begin()
+    await world.write()
+    changes: list[Callable[[], None]] = [
+        lambda: world.summarizer.copies_changed("m0", [BOAT]),
+        lambda: world.summarizer.report_changed("m0", {"status": {"appliedRevision": "50"}}),
+        lambda: world.summarizer.silence_changed("m0"),
+    ]
+    for change in changes:
+        world.summaries.queue = WorkQueue()
+        change()
+        await world.rows.reconcile("m0")
+        assert list(world.summaries.queue._since) == [KEY]
+    await world.write()
+    assert world.summary["counts"]["upToDate"] == 1
+
+
+async def test_many_mailboxes_that_are_read_have_summaries_looked_at_once() -> None:
+    world = World(20)
+    await world.begin()
+    world.summaries.queue = WorkQueue()
+    for mailbox in world.states:
+        world.rows.forget(mailbox)
+        world.summarizer.copies_changed(mailbox, [])
+        await world.rows.reconcile(mailbox)
+    assert SummaryKey("work") in world.summaries.queue._since
+    world.summaries.queue = WorkQueue()
+    await world.summaries.reconcile(SummaryKey("work"))
+    assert list(world.summaries.queue._since) == [KEY]
+
+
+async def test_copies_are_looked_at_once_their_mailbox_was_read() -> None:
+    world = World(1)
+    read = world.is_read
+    world.is_read = lambda mailbox: False  # type: ignore[method-assign]
+    await world.begin()
+    world.server.boats["m0"] = {
+        "apiVersion": "x.dev/v1",
+        "kind": "Boat",
+        "metadata": {"name": "a", "namespace": "default", "resourceVersion": "20"},
+    }
+    assert world.server.reads == 0
+    world.is_read = read  # type: ignore[method-assign]
+    world.summarizer.copies_changed("m0", [])
+    await world.rows.reconcile("m0")
+    assert world.server.reads == 1
 
 
 async def test_a_summary_that_somebody_changed_is_compared_and_put_back() -> None:

@@ -147,3 +147,18 @@ async def test_an_instance_that_is_evicted_later_is_counted_until_then() -> None
         assert await found.reconcile(key) is None
     assert [each["availableInstances"] for each in account.statuses] == [1, 0]
     assert [each["instances"] for each in account.statuses] == [1, 1]
+
+
+@pytest.mark.parametrize(("cluster", "is_due"), [("inv", True), ("*", True), ("other", False)])
+async def test_a_change_of_access_concerns_those_who_select_there(cluster: str, is_due: bool) -> None:
+    found, _ = resolver()
+    selecting = placement()
+    selecting["spec"]["locationSelectors"] = [{"matchLabels": {"env": "prod"}}]
+    found._changed(PLACEMENTS, None, selecting)
+    labelled = {"name": "l", "resourceVersion": "1", "labels": {"env": "prod"}, "annotations": {CLUSTER: "inv"}}
+    found._changed(LOCATIONS, None, {"metadata": labelled, "spec": {}})
+    while found.queue.depth:
+        key, _ = await found.queue.take()
+        found.queue.done(key)
+    found.access.changed(cluster)
+    assert bool(len(found.queue)) == is_due

@@ -7,12 +7,13 @@ others may use it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import NamedTuple
 
 from atoll.edge.edge_data import Clusters
 from atoll.edge.placement_translator.composition import Composition
-from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
+from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.placement_translator.rendering import Tell, Unrendered
@@ -26,7 +27,10 @@ from atoll.machinery.edge.projection import bare_namespace, is_projected
 from atoll.machinery.edge.what import is_another_kind
 from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
-from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUnavailable
+from atoll.machinery.meta.status import ApiError, Conflict, Forbidden, NotFound, ServiceUnavailable
+
+#: Copies that are compared before others go on.
+STRIDE = 200
 
 
 class Outcome(NamedTuple):
@@ -69,6 +73,33 @@ class Copies:
             if item is not None and not placements.isdisjoint(item.selection.placements):
                 found[cluster] = item
         return found
+
+    async def stale(self, mailbox: str) -> list[ObjectRef]:
+        """Return what is not as its workspaces want it, by its record; of the others the last write counts.
+
+        Nothing is read but records, so a mailbox in which all is current costs no request. Others go on meanwhile.
+        """
+        records, found = self._records.of(mailbox), list[ObjectRef]()
+        for count, (ref, senders) in enumerate(self.wanted(mailbox).items(), 1):
+            record = records.pop(ref, None)
+            # What definitions together give is found where they are put.
+            if ref.kind in DEFINERS or record is None or not self._is_current(mailbox, ref, senders, record):
+                found.append(ref)
+            if count % STRIDE == 0:
+                await asyncio.sleep(0)
+        return [*found, *records]
+
+    def _is_current(self, mailbox: str, ref: ObjectRef, senders: dict[str, Item], record: Copy) -> bool:
+        """Whether a copy is what its workspaces want, and no conflict about it is to be looked for."""
+        try:
+            wanted = self.composition.wanted(mailbox, ref, senders)
+        except ApiError:
+            # It is said of the copy, where it is tried.
+            return False
+        if record.sources != wanted.digest or not self.composition.is_compared(mailbox, ref, wanted):
+            return False
+        self._note(mailbox, senders, record.written)
+        return True
 
     def written(self, mailbox: str, placement: Key) -> int:
         """Return the revision of the last write of what a placement sends to a mailbox; 0 before it was looked at."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from atoll.machinery.edge.failures import Failure
@@ -33,6 +35,12 @@ class Due(msgspec.Struct):
         self.refs[ref] = self.refs.get(ref, False) or is_live_due
         if is_live_due:
             self.changes.pop(ref, None)
+
+    def add_sent(self, refs: Iterable[ObjectRef]) -> None:
+        """Add what is sent otherwise than before, unless all that is sent is looked at anyway."""
+        if not self.is_moved:
+            for ref in refs:
+                self.add(ref, is_live_due=False)
 
     def add_change(self, ref: ObjectRef, revision: int) -> None:
         """Add an object that changed in the mailbox. A record of this revision says that it is what was written."""

@@ -229,7 +229,7 @@ class Projection:
     async def _copy(self, mailbox: str, state: MailboxState, due: Due) -> None:
         now_s = time.time()
         if due.is_unread:
-            await self._read(mailbox, state)
+            await self._read(mailbox, state, due)
             due.is_moved = True
         if due.is_redefined:
             # What did not fit may fit now.
@@ -245,7 +245,7 @@ class Projection:
                     due.add(ref, is_live_due=False)
         if due.is_moved:
             self.copies.forget_written(mailbox)
-            for ref in (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
+            for ref in (*await self.copies.stale(mailbox), *state.failures):
                 due.add(ref, is_live_due=False)
         if due.is_list_seen and not self._is_as_written(mailbox, state):
             due.is_unlisted = True
@@ -358,18 +358,24 @@ class Projection:
 
     # --- reading a mailbox
 
-    async def _read(self, mailbox: str, state: MailboxState) -> None:
-        """Compare all copies in a mailbox with what is sent; what has a record and is not there has none any more."""
+    async def _read(self, mailbox: str, state: MailboxState, due: Due) -> None:
+        """Compare all copies in a mailbox with what is sent; what has a record and is not there has none any more.
+
+        What was otherwise than its record is due, so that it is told to those who read copies.
+        """
         gone, kinds = self._records.of(mailbox), self._records.kinds(mailbox)
         state.namespaces.clear()
         async for ref, live in self._inventory(self._base.cluster(mailbox), kinds):
+            before = self._records.get(mailbox, ref)
             gone.pop(ref, None)
-            if self._records.get(mailbox, ref) is None:
+            if before is None:
                 # It is listed also if what is sent now is refused, and withdrawn in its order.
                 self.copies.found(mailbox, ref, live)
             if self.copies.wanted_one(mailbox, ref):
                 work = partial(self._put_one, mailbox, ref, is_live_due=False, live=live)
                 await self._attempt(mailbox, state, ref, work)
+            if self._records.get(mailbox, ref) != before:
+                due.add(ref, is_live_due=False)
         for ref, record in gone.items():
             # What is wanted is made again. It stays listed until then, so that the edge keeps what it has of it.
             kept = msgspec.structs.replace(record, sources="") if self.copies.wanted_one(mailbox, ref) else None

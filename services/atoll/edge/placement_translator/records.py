@@ -21,7 +21,7 @@ from atoll.machinery.edge.names import ObjectRef
 _COPY, _REPORTED, _CHANGE, _RENDERED = b"c", b"r", b"d", b"g"
 
 
-class Copy(msgspec.Struct, frozen=True, array_like=True):
+class Copy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A copy: its version, a digest of its sources, the last apply, its uid, its revision, that of our last write.
 
     `holder` is the workspace whose value counts, where that is to stay. `has_status`: somebody in the mailbox may have
@@ -38,14 +38,14 @@ class Copy(msgspec.Struct, frozen=True, array_like=True):
     has_status: bool = True
 
 
-class LastChange(msgspec.Struct, frozen=True, array_like=True):
+class LastChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an object of a workspace gives to its copies, as a digest, since a revision."""
 
     digest: str
     revision: int
 
 
-class _Row(msgspec.Struct, frozen=True, array_like=True):
+class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ref: ObjectRef
     copy: Copy | None = None
     version: str = ""

@@ -13,8 +13,8 @@ from atoll.edge.kinds import SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.names import TRANSLATOR, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
-from atoll.machinery.edge.syncerconfigs import is_part, plan_parts, specs_of
-from atoll.machinery.meta.objects import Object, annotations_of, labels_of, spec_of
+from atoll.machinery.edge.syncerconfigs import is_part, plan_parts, replaced, specs_of
+from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 
 
@@ -60,7 +60,7 @@ async def _write(
         revisions[each["metadata"]["name"]] = int(answer["metadata"]["resourceVersion"])
     for each in plan.apply:
         name = each["metadata"]["name"]
-        body = _replaced(existing[name], each)
+        body = replaced(existing[name], each)
         answer = await client.request("PUT", SYNCER_CONFIGS.path(name=name), query, body)
         revisions[name] = int(answer["metadata"]["resourceVersion"])
     for each in plan.delete:
@@ -69,13 +69,3 @@ async def _write(
         except NotFound:
             continue
     return revisions
-
-
-def _replaced(stored: Object, part: Object) -> Object:
-    """Return a stored part with the content of another; its revision has to be current."""
-    metadata = {
-        **stored["metadata"],
-        "labels": {**labels_of(stored), **labels_of(part)},
-        "annotations": {**annotations_of(stored), **annotations_of(part)},
-    }
-    return {**stored, "metadata": metadata, "spec": part["spec"]}

@@ -37,8 +37,8 @@ class Topology:
         self._by_uid: dict[str, dict[str, str]] = defaultdict(dict)
         self._slices: dict[Key, dict[str, Object]] = defaultdict(dict)
         self._destinations: dict[Key, dict[str, Destination]] = {}
-        #: Location -> its parameters and a digest of them, and the destinations that it stands for.
-        self._parameters: dict[Key, tuple[dict[str, str], str]] = {}
+        #: Locations, which say their parameters, and the destinations that each stands for.
+        self._locations: dict[Key, Object] = {}
         self._at: dict[Key, set[tuple[Key, str]]] = defaultdict(set)
         #: Name of a mailbox -> placements with it as a destination.
         self._senders: dict[str, set[Key]] = defaultdict(set)
@@ -114,12 +114,11 @@ class Topology:
 
     def set_location(self, location: Key, obj: Object | None) -> bool:
         """Take over a Location; return whether it defines other parameters. One that is gone takes no copy along."""
-        before = self._parameters.pop(location, None)
+        before = self._locations.pop(location, None)
         if obj is None:
             return False
-        found = parameters_of(obj)
-        self._parameters[location] = found, digest(found)
-        return self._parameters[location] != before
+        self._locations[location] = obj
+        return before is None or parameters_of(before) != parameters_of(obj)
 
     def set_target(self, mailbox: str, *, present: bool) -> bool:
         """Take over whether the SyncTarget of a mailbox, by name, is there; return whether that is new."""
@@ -222,4 +221,8 @@ class Topology:
         name = self._names.get(mailbox, "")
         found = (self.destinations(cluster, each).get(name) for each in placements)
         locations = [(each.cluster, each.location_name) for each in found if each is not None]
-        return self._parameters.get(min(locations)) if locations else None
+        location = self._locations.get(min(locations)) if locations else None
+        if location is None:
+            return None
+        parameters = parameters_of(location)
+        return parameters, digest(parameters)

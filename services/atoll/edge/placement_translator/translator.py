@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -20,7 +21,7 @@ from atoll.edge.edge_data import EdgeData
 from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
 from atoll.edge.kinds import BINDINGS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
-from atoll.edge.mailboxes import Follow, is_mailbox, mailbox_name
+from atoll.edge.mailboxes import Follow, is_mailbox, kept_workspace, mailbox_name
 from atoll.edge.placement_translator.content import DEFINERS
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copy_metrics import CopyMetrics
@@ -34,12 +35,12 @@ from atoll.edge.placement_translator.statuses import Statuses
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer, key_of, unmanaged
+from atoll.machinery.client.informer import Informer, head, key_of, unmanaged
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.denaturing import served_type
 from atoll.machinery.edge.names import GROUP, THE_ONE, VERSIONS, ObjectRef
-from atoll.machinery.edge.syncerconfigs import number_of
+from atoll.machinery.edge.syncerconfigs import brief, digest_of, number_of
 from atoll.machinery.meta.conditions import FALSE, find
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
@@ -63,9 +64,9 @@ class PlacementTranslator:
 
     def __init__(self, client: Client, parent: str, export: str, built_ins: BuiltIns, store: EdgeStore) -> None:
         self._topology, records = Topology(), CopyRecords(store)
-        self.view = ExportView(client, export, KINDS, self._control_changed)
+        self.view = ExportView(client, export, KINDS, self._control_changed, keep=_KEPT)
         self._topology.has_read, self._topology.is_nowhere = self.view.has_read, self.view.is_nowhere
-        self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed, unmanaged)
+        self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed, kept_workspace)
         data = EdgeData(client, self.view)
         self._contents = Contents(data, self._topology, built_ins, records, self._content_changed)
         self._reported = ReportedStates(data, self._topology, self._contents, records)
@@ -292,14 +293,17 @@ class PlacementTranslator:
         return self.observer.associated(mailbox)
 
     def _content_changed(self, cluster: str, changed: Mapping[ObjectRef, set[str]]) -> None:
+        sent: dict[frozenset[str], list[ObjectRef]] = {}
         for ref, placements in changed.items():
-            for mailbox in self._topology.mailboxes(cluster, placements):
-                self._projection.due(mailbox).add(ref, is_live_due=False)
+            sent.setdefault(frozenset(placements), []).append(ref)
             self._reported.look(cluster, ref)
-        names = self._topology.names(cluster)
-        self._wake(self._topology.mailboxes(cluster, names))
+        for names, refs in sent.items():
+            for mailbox in self._topology.mailboxes(cluster, names):
+                self._projection.due(mailbox).add_sent(refs)
+        placed = self._topology.names(cluster)
+        self._wake(self._topology.mailboxes(cluster, placed))
         self._wake(self._projection.moved())
-        self._statuses.look(cluster, names)
+        self._statuses.look(cluster, placed)
         self.observer.content_changed(cluster, changed)
 
     def _projected(self, mailbox: str, refs: Iterable[ObjectRef]) -> None:
@@ -345,6 +349,31 @@ class PlacementTranslator:
         self._follow(self, self._topology.workspaces() | mailboxes | self._projection.active())
 
 
-def _content(config: Object) -> tuple[Object, ...]:
+def _content(config: Object) -> tuple[object, ...]:
     """Return what counts of a SyncerConfig: not its status."""
-    return spec_of(config), labels_of(config), annotations_of(config)
+    return digest_of(config), labels_of(config), annotations_of(config)
+
+
+def _kept_config(obj: Object) -> Object:
+    return brief(unmanaged(obj))
+
+
+def _kept_target(obj: Object) -> Object:
+    """Return whether a SyncTarget goes, and whether its syncer is heard of."""
+    heartbeat = find(conditions_of(obj), HEALTHY)
+    status = {} if heartbeat is None else {"conditions": _health(heartbeat["status"])}
+    return {**head(obj, "uid", "deletionTimestamp"), "status": status}
+
+
+@lru_cache
+def _health(status: str) -> list[Object]:
+    return [{"type": HEALTHY, "status": status}]
+
+
+def _kept_location(obj: Object) -> Object:
+    """Return the parameters of a Location."""
+    return head(obj, "labels", "annotations")
+
+
+#: What counts here of what there is one of for each edge cluster.
+_KEPT = {SYNCER_CONFIGS: _kept_config, SYNC_TARGETS: _kept_target, LOCATIONS: _kept_location}

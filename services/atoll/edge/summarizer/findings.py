@@ -13,10 +13,11 @@ import msgspec
 
 from atoll.edge.placement_translator.mailbox_state import MailboxState
 from atoll.edge.placement_translator.placed import Placed
+from atoll.edge.placement_translator.records import Copy
 from atoll.edge.placement_translator.statuses import PATIENCE, PATIENT
 from atoll.edge.summarizer.collected import Collected
 from atoll.edge.summarizer.reports import MailboxReport, Reports
-from atoll.edge.summarizer.row import Row
+from atoll.edge.summarizer.row import Row, kind_of
 from atoll.edge.summarizer.rows import Rows
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
@@ -91,7 +92,7 @@ class Finder:
             if due_s > now_s:
                 breakage, found.due_s = None, min(due_s, found.due_s or due_s)
         is_reported = is_current or (row is not None and row.is_reported)
-        kind = row.kind if row is not None else self._kind(of, ref)
+        kind = row.kind if row is not None else self._kind(of, ref, record)
         return Report(destination, ref, kind, is_reported, is_current, breakage, since)
 
     def _refusal(self, name: str, report: MailboxReport, state: MailboxState | None, ref: ObjectRef) -> Breakage | None:
@@ -115,13 +116,14 @@ class Finder:
             return next((each for each in asked if each is not None), None)
         return row.broken.get("")
 
-    def _kind(self, of: Subjects, ref: ObjectRef) -> tuple[str, str]:
+    def _kind(self, of: Subjects, ref: ObjectRef, record: Copy | None) -> tuple[str, str]:
+        """Return apiVersion and kind of a copy without a row: by its record, or as its workspace serves it."""
         content = self._placed.contents.get(of.cluster)
         served = content.kinds.get(ref.kind) if content is not None else None
         if served is None:
             return "", ""
-        group, version = served.resource.group, served.resource.version
-        return (f"{group}/{version}" if group else version), served.kind
+        version = record.version if record is not None else served.resource.version
+        return kind_of(f"{ref.group}/{version}".removeprefix("/"), served.kind)
 
     def _associate(self, of: Subjects, destination: Destination, row: Row, found: Findings) -> None:
         """Add what belongs to an object at one destination, if a collector asks for it."""

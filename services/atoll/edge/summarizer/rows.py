@@ -1,8 +1,8 @@
 """The controller that reads copies in mailboxes, and what came up there, into rows.
 
 Keys are mailboxes. A copy is read when the translator saw another revision of it, or when collectors changed; many of
-one kind by their list; one without a status, of which no collector asks, never. Memory: one `Row` for each copy and
-workspace, no object. Invariant: what was to be read and could not be is read again.
+one kind by their list; one without a status, of which no collector asks, never. Memory: one `Row` for each workspace of
+a copy that was read, nothing of the others, no object. Invariant: what was to be read and could not be is read again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from atoll.machinery.meta.status import NotFound
 
 #: Objects of a page, and objects of a kind that are read one by one; more are listed.
 PAGE, MAX_SINGLE = 500, 16
+#: Objects that are looked at before others go on.
+STRIDE = 50
 #: How long a mailbox waits for more changes.
 BURST_S = 0.2
 #: Called with a mailbox and an object whose rows changed; without one the mailbox was read for the first time.
@@ -41,8 +43,8 @@ class _Mailbox:
     def __init__(self) -> None:
         self.rows: dict[ObjectRef, _ByCluster] = {}
         self.due: set[ObjectRef] = set()
-        #: Whether all copies were read, and all that came up.
-        self.is_read, self.is_risen_read = False, False
+        #: Whether all copies were read since the start, and since collectors changed, and all that came up.
+        self.is_read, self.is_copies_read, self.is_risen_read = False, False, False
         self.states = States()
 
 
@@ -74,7 +76,8 @@ class Rows:
         for mailbox in self._placed.topology.mailboxes(cluster, self._placed.topology.names(cluster)):
             if (state := self._mailboxes.get(mailbox)) is not None:
                 state.states.look_at_all()
-                self.look(mailbox, [ref for ref, rows in state.rows.items() if cluster in rows])
+                state.is_copies_read = False
+                self.look(mailbox)
 
     def reread(self, mailbox: str = "") -> None:
         """Anything may have come up, or is asked for now, in a mailbox or in all."""
@@ -96,7 +99,7 @@ class Rows:
         return state.rows.get(ref, {}).get(cluster) if state is not None else None
 
     def of(self, mailbox: str) -> Mapping[ObjectRef, Mapping[str, Row]]:
-        """Return all rows of a mailbox, by workspace."""
+        """Return all rows of a mailbox, by workspace: what came up, and copies that were read."""
         state = self._mailboxes.get(mailbox)
         return state.rows if state is not None else {}
 
@@ -125,7 +128,7 @@ class Rows:
         try:
             await self._read(mailbox, state, due)
         except BaseException:
-            state.due, state.is_risen_read = state.due | due, False
+            state.due, state.is_copies_read, state.is_risen_read = state.due | due, False, False
             raise
         if not was_read and self._placed.projection.is_read(mailbox):
             state.is_read = True
@@ -137,16 +140,18 @@ class Rows:
         risen: dict[Kind, list[ObjectRef]] = {}
         if any(self._collected.asks(cluster) for cluster in self._placed.topology.senders(mailbox)):
             due |= await state.states.read(self._data.cluster(mailbox))
-        for ref in sorted(due):
+        if not state.is_copies_read and self._placed.projection.is_read(mailbox):
+            state.is_copies_read = True
+            due |= {*self._reported(mailbox), *state.rows}
+        for count, ref in enumerate(sorted(due), 1):
+            if count % STRIDE == 0:
+                await asyncio.sleep(0)
             sources, record = self._placed.sources(mailbox, ref), self._placed.records.get(mailbox, ref)
             if sources and record is not None:
-                if self._is_fresh(state, ref, sources, record):
-                    continue
-                if (rows := self._unreported(state, ref, sources, record)) is None:
+                if self._is_unreported(ref, sources, record):
+                    self._put(mailbox, ref, {}, is_news=True)
+                elif not self._is_fresh(state, ref, sources, record):
                     sent.setdefault((ref.kind, record.version), []).append(ref)
-                    continue
-                self._put(mailbox, ref, rows)
-                await asyncio.sleep(0)
             elif not sources and self._placed.asking(mailbox, ref):
                 risen.setdefault(ref.kind, []).append(ref)
             else:
@@ -166,20 +171,18 @@ class Rows:
             for cluster, row in rows.items()
         )
 
-    def _unreported(self, state: _Mailbox, ref: ObjectRef, sources: list[str], record: Copy) -> _ByCluster | None:
-        """Return the rows of a copy without a status of which no collector may ask: the translator knows all of it."""
-        if record.has_status:
-            return None
-        rows, associated = _ByCluster(), state.states.get(ref)
-        for cluster in sources:
-            content = self._placed.contents.get(cluster)
-            served = content.kinds.get(ref.kind) if content is not None else None
-            if served is None or self._collectors(cluster, ref):
-                return None
-            kind = kind_of(f"{ref.group}/{record.version}".removeprefix("/"), served.kind)
-            version = self._collected.version(cluster)
-            rows[cluster] = Row(record.revision, record.written, version, kind, state=associated)
-        return rows
+    def _is_unreported(self, ref: ObjectRef, sources: Iterable[str], record: Copy) -> bool:
+        """Whether a copy has no status and no collector may ask for it: then its record says all that a row would."""
+        return not record.has_status and not any(self._collectors(cluster, ref) for cluster in sources)
+
+    def _reported(self, mailbox: str) -> list[ObjectRef]:
+        """Return the copies of a mailbox that have rows, or are to have some."""
+        records = self._placed.records.of(mailbox)
+        return [
+            ref
+            for ref, sources in self._placed.projection.copies.wanted(mailbox).items()
+            if (record := records.get(ref)) is not None and not self._is_unreported(ref, sources, record)
+        ]
 
     async def _read_risen(self, mailbox: str, state: _Mailbox, risen: dict[Kind, list[ObjectRef]]) -> None:
         """Read what came up: what is due, and at first all of it."""
@@ -265,14 +268,15 @@ class Rows:
         found = self._collected.of(cluster)
         return {name: each for name, each in sorted(found.items()) if each.covers(*ref.kind)}
 
-    def _put(self, mailbox: str, ref: ObjectRef, rows: _ByCluster) -> None:
+    def _put(self, mailbox: str, ref: ObjectRef, rows: _ByCluster, *, is_news: bool = False) -> None:
+        """Replace the rows of an object; with `is_news` its record says something else."""
         state = self._mailboxes.get(mailbox)
         if state is None:
             return
         before = state.rows.pop(ref, {})
         if rows:
             state.rows[ref] = rows
-        if before != rows:
+        if before != rows or is_news:
             for cluster in before.keys() - rows.keys():
                 for name in before[cluster].concerned:
                     self._collected.failed((cluster, name), (mailbox, ref), {})

@@ -123,6 +123,10 @@ class Summaries:
         if cluster not in self._written:
             self.queue.add(SummaryKey(cluster))
 
+    def look_at_all(self, cluster: str) -> None:
+        """A mailbox of a workspace was read for the first time: many are soon after each other."""
+        self.queue.add(SummaryKey(cluster), delay_s=BURST_S)
+
     def changed(self, change: Change) -> None:
         """Somebody wrote a summary, maybe this controller."""
         key = SummaryKey(change.cluster, change.namespace, change.name)
@@ -153,7 +157,7 @@ class Summaries:
         if client is None:
             return None
         if not key.name:
-            return await self._list(client, key.cluster)
+            return await self._look_at_all(client, key.cluster)
         summaries = self._written.get(key.cluster)
         if summaries is None or (content is not None and not content.is_complete):
             # They are looked at once the workspace was read and listed.
@@ -168,7 +172,15 @@ class Summaries:
             return wait_s
         return await self._write(client, key, found)
 
-    async def _list(self, client: Client, cluster: str) -> Requeue:
+    async def _look_at_all(self, client: Client, cluster: str) -> Requeue:
+        if cluster not in self._written:
+            await self._list(client, cluster)
+        content = self._placed.contents.get(cluster)
+        self.look(cluster, list(content.items) if content is not None else ())
+        self.look_at_sets(cluster)
+        return None
+
+    async def _list(self, client: Client, cluster: str) -> None:
         found: dict[SummaryKey, _Written] = {}
         async for page in client.pages(STATUS_SUMMARIES, limit=str(PAGE)):
             for obj in page["items"]:
@@ -178,10 +190,6 @@ class Summaries:
                 found[key] = _Written(_digest(obj), int(metadata["resourceVersion"]), since=since)
         self._written[cluster] = {**found, **self._written.get(cluster, {})}
         self._add(found)
-        content = self._placed.contents.get(cluster)
-        self.look(cluster, list(content.items) if content is not None else ())
-        self.look_at_sets(cluster)
-        return None
 
     def _subject(self, key: SummaryKey) -> Subjects | None:
         """Return what a summary is about, None if nothing any more."""

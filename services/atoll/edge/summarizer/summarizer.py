@@ -72,8 +72,11 @@ class StatusSummarizer(Observer):
 
     def _row_changed(self, mailbox: str, ref: ObjectRef | None) -> None:
         for cluster in self._placed.topology.senders(mailbox):
-            self._summaries.look(cluster, list(self._rows.of(mailbox)) if ref is None else [ref])
-            self._summaries.look_at_sets(cluster, ref)
+            if ref is None:
+                self._summaries.look_at_all(cluster)
+            else:
+                self._summaries.look(cluster, [ref])
+                self._summaries.look_at_sets(cluster, ref)
 
     # --- what the translator tells
 
@@ -95,17 +98,19 @@ class StatusSummarizer(Observer):
     def report_changed(self, mailbox: str, config: Object | None) -> None:
         """The syncer of a mailbox said something else."""
         is_new = self._reports.put(mailbox, config)
-        if is_new is None:
+        if is_new is None or not self._rows.is_read(mailbox):
+            # All of it is looked at once it was read.
             return
-        rows = self._rows.of(mailbox)
-        changed = [ref for ref, found in rows.items() if any(is_new(ref, each.written) for each in found.values())]
+        written = dict.fromkeys(self._rows.of(mailbox), 0)
+        written |= {ref: record.written for ref, record in self._placed.records.of(mailbox).items()}
+        changed = [ref for ref, revision in written.items() if is_new(ref, revision)]
         for cluster in self._placed.topology.senders(mailbox):
             self._summaries.look(cluster, changed)
 
     def silence_changed(self, mailbox: str) -> None:
         """The syncer of a mailbox is heard of again, or not any more."""
         for cluster in self._placed.topology.senders(mailbox):
-            self._summaries.look(cluster, list(self._rows.of(mailbox)))
+            self._summaries.look(cluster, [*self._placed.projection.copies.wanted(mailbox), *self._rows.of(mailbox)])
 
     def mailbox_gone(self, mailbox: str) -> None:
         """A mailbox is gone."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 
 import structlog
 
@@ -25,9 +26,13 @@ log = structlog.get_logger()
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 MAX_DELAY_S = 30.0
+#: Logical clusters whose objects share their annotations.
+MAX_SHARED = 16_384
 BACKOFF = Backoff(0.2, MAX_DELAY_S, least=0.75)
 
 Key = tuple[str, str, str]
+#: What to keep of an object: its key and revision at least.
+Keep = Callable[[Object], Object]
 #: Called with the old object (None: new) and the new one (None: gone). Must not block; an exception ends `run`.
 Handler = Callable[[Object | None, Object | None], None]
 
@@ -49,11 +54,19 @@ def unmanaged(obj: Object) -> Object:
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
-def head(obj: Object) -> Object:
-    """Return the key of an object and its revision alone."""
+def head(obj: Object, *names: str) -> Object:
+    """Return the key of an object and its revision alone, and further fields of its metadata."""
     metadata, cluster = obj["metadata"], key_of(obj)[0]
-    names = {key: metadata[key] for key in ("name", "namespace", "resourceVersion") if key in metadata}
-    return {"metadata": {**names, "annotations": {wellknown.CLUSTER: cluster}} if cluster else names}
+    found = {key: metadata[key] for key in ("name", "namespace", "resourceVersion", *names) if key in metadata}
+    if cluster and "annotations" not in names:
+        found["annotations"] = _mark_of(cluster)
+    return {"metadata": found}
+
+
+@lru_cache(MAX_SHARED)
+def _mark_of(cluster: str) -> Object:
+    """Return the annotations of what is kept of a logical cluster, one dict for all of it."""
+    return {wellknown.CLUSTER: cluster}
 
 
 class Informer:
@@ -65,12 +78,7 @@ class Informer:
     """
 
     def __init__(
-        self,
-        client: Client,
-        resource: Resource,
-        handler: Handler,
-        keep: Callable[[Object], Object] = whole,
-        **options: str,
+        self, client: Client, resource: Resource, handler: Handler, keep: Keep = whole, **options: str
     ) -> None:
         self._client, self._resource = client, resource
         self._handler, self._keep, self._options = handler, keep, options
@@ -121,7 +129,8 @@ class Informer:
         if event.type == "BOOKMARK":
             self._bookmark(metadata)
             return
-        key, new = key_of(event.object), self._keep(event.object)
+        new = self._keep(event.object)
+        key = key_of(new)
         old = self.objects.get(key)
         if event.type == "DELETED":
             self._forget(key, new)

@@ -22,7 +22,7 @@ from atoll.machinery.patch.path_elements import FIELD, KEY, VALUE, value_element
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion")
 
 
-class ApplyRecord(msgspec.Struct, frozen=True):
+class ApplyRecord(msgspec.Struct, frozen=True, gc=False):
     """The configuration that was applied last, and the object that the server answered, as digests."""
 
     configuration: str

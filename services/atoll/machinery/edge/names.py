@@ -52,7 +52,7 @@ LEASE_NAMESPACE, LEASE_NAME = "default", "syncer"
 TRANSLATOR, SYNCER = "placement-translator", "kubestellar-syncer"
 
 
-class ObjectRef(msgspec.Struct, frozen=True, order=True):
+class ObjectRef(msgspec.Struct, frozen=True, order=True, gc=False):
     """An object of one workspace, mailbox or edge cluster. `namespace` is empty for cluster-scoped kinds."""
 
     group: str

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from atoll.machinery.edge.applied import digest
 from atoll.machinery.edge.categories import goes_to_edge
 from atoll.machinery.edge.names import API_VERSION, PROJECTED, PROJECTED_VALUE, THE_ONE, VERSIONS, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
@@ -23,6 +24,10 @@ MAX_SPEC_BYTES = 1024 * 1024 - 64 * 1024
 
 #: An object with the version of its kind, a set of objects that come up, or what a collector asks for.
 _Row: TypeAlias = "tuple[ObjectRef, str] | UpsyncSet | Object"
+
+
+#: Field of what `brief` returns.
+DIGEST = "digestOfSpec"
 
 
 class PartWrites(msgspec.Struct, frozen=True):
@@ -112,6 +117,32 @@ def _spec(rows: list[tuple[ObjectRef, str]], upsync: list[UpsyncSet], queries: l
     return spec
 
 
+def brief(config: Object) -> Object:
+    """Return a SyncerConfig with a digest of its spec, of which only what it asks of associated objects is left.
+
+    `plan_parts` needs no more: a spec names thousands of objects.
+    """
+    spec = spec_of(config)
+    asked = {"associated": spec["associated"]} if spec.get("associated") else {}
+    return {**config, "spec": asked, DIGEST: digest(spec)}
+
+
+def replaced(stored: Object, part: Object) -> Object:
+    """Return a stored part, whole or brief, with the content of another; its revision has to be current."""
+    metadata = {
+        **stored["metadata"],
+        "labels": {**labels_of(stored), **labels_of(part)},
+        "annotations": {**annotations_of(stored), **annotations_of(part)},
+    }
+    kept = {key: value for key, value in stored.items() if key != DIGEST}
+    return {**kept, "metadata": metadata, "spec": part["spec"]}
+
+
+def digest_of(config: Object) -> str:
+    """Return a digest of the spec of a SyncerConfig, whole or brief."""
+    return str(config[DIGEST]) if DIGEST in config else digest(spec_of(config))
+
+
 def part_name(number: int) -> str:
     """Return the name of a part; the first, number 1, is `the-one`."""
     return THE_ONE if number == 1 else f"{THE_ONE}-{number}"
@@ -125,12 +156,12 @@ def is_part(obj: Object) -> bool:
 def plan_parts(specs: list[Object], existing: Iterable[Object], now_ms: int, versions: str = "") -> PartWrites:
     """Return the writes after which the parts in a mailbox are these specs, with one number; `the-one` comes last.
 
-    It has the choice of versions. Other SyncerConfigs of the mailbox are not touched.
+    It has the choice of versions. Other SyncerConfigs of the mailbox are not touched. Existing ones are whole or brief.
     """
     parts = {each["metadata"]["name"]: each for each in existing if is_part(each)}
     wanted = {part_name(number): spec for number, spec in enumerate(specs, 1)}
     chosen = annotations_of(parts[THE_ONE]).get(VERSIONS, "") if THE_ONE in parts else ""
-    is_same = chosen == versions and {name: spec_of(part) for name, part in parts.items()} == wanted
+    is_same = chosen == versions and _digests(parts) == {name: digest(spec) for name, spec in wanted.items()}
     if is_same and whole_number(parts.values()):
         return PartWrites()
     number = next_number(parts.values(), now_ms)
@@ -143,6 +174,10 @@ def plan_parts(specs: list[Object], existing: Iterable[Object], now_ms: int, ver
         tuple(written[name] for name in in_order if name in parts),
         tuple(part for name, part in sorted(parts.items()) if name not in wanted),
     )
+
+
+def _digests(parts: Mapping[str, Object]) -> dict[str, str]:
+    return {name: digest_of(part) for name, part in parts.items()}
 
 
 def _part(name: str, spec: Object, number: int) -> Object:

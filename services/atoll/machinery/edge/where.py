@@ -192,6 +192,16 @@ class WhereIndex:
         found = self._locations.get(location)
         return set() if found is None else set(self._placements_selecting(found))
 
+    def inventories(self) -> list[str]:
+        """Return the logical clusters with Locations or SyncTargets."""
+        return list(self._inventories)
+
+    def placements_in(self, cluster: str) -> set[Key]:
+        """Return the placements that select any Location of a logical cluster; of one without any it costs nothing."""
+        inventory = self._inventories.get(cluster)
+        names = inventory.locations if inventory is not None else ()
+        return set[Key]().union(*(self.placements_at((cluster, name)) for name in names))
+
     def resolve(
         self, placement: Key, now_s: float, assigned: Collection[Destination], may_use: Callable[[Location], bool]
     ) -> Resolution:

@@ -13,10 +13,13 @@ from pathlib import Path
 import lmdb
 
 from atoll.machinery.storage.environment import filesystem
+from atoll.machinery.storage.maintenance.residency import Residency
 
 #: Address space, not memory: the file grows as it is filled.
 _MAP_BYTES = 16 << 30
 _PAGE = 1000
+#: Most bytes of mapped files, the interpreter's among them, that `trim` leaves resident.
+RESIDENT_BYTES = 32 << 20
 
 
 class Table:
@@ -62,6 +65,7 @@ class TableFile:
         self._owner_fd = filesystem.own(directory)
         try:
             self._env = lmdb.open(str(directory), map_size=_MAP_BYTES, max_dbs=len(names), mode=0o600)
+            self._residency = Residency(directory / filesystem.DATA_FILE, RESIDENT_BYTES)
             self.tables = {name: Table(self._env, name) for name in names}
         except BaseException:
             os.close(self._owner_fd)
@@ -77,6 +81,10 @@ class TableFile:
                         txn.delete(key, db=handle)
                     else:
                         txn.put(key, value, db=handle)
+
+    def trim(self) -> int:
+        """Release pages of the file that were read, if there are many; return the bytes before, 0 if none were."""
+        return self._residency.trim()
 
     def close(self) -> None:
         """Close the file."""

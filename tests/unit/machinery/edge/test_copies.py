@@ -12,7 +12,17 @@ from atoll.machinery.edge.merging import Source, merge
 from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, TRANSLATOR, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.projection import LAST_APPLIED, bare_namespace, is_projected, portable, render
-from atoll.machinery.edge.syncerconfigs import next_number, number_of, plan_parts, specs_of, unwritten_list
+from atoll.machinery.edge.syncerconfigs import (
+    PartWrites,
+    brief,
+    digest_of,
+    next_number,
+    number_of,
+    plan_parts,
+    replaced,
+    specs_of,
+    unwritten_list,
+)
 from atoll.machinery.edge.syncset import SyncSet, sync_set
 from atoll.machinery.meta.objects import Object, encode_json
 
@@ -205,6 +215,19 @@ def test_a_part_that_somebody_edits_is_written_again_with_a_higher_number_and_ot
     writes = plan_parts(specs_of(OBJECTS, []), [edited, own], 3)
     assert [number_of(each) for each in writes.apply] == [6]
     assert (writes.create, writes.delete) == ((), ())
+
+
+def test_a_list_is_compared_and_replaced_by_its_digest_alone() -> None:
+    asked = [{"workspace": "w", "objects": []}]
+    (part,) = plan_parts(specs_of(OBJECTS, [], associated=asked), [], 5).create
+    seen = brief({**part, "metadata": {**part["metadata"], "uid": "u", "resourceVersion": "3"}})
+    assert seen["spec"] == {"associated": asked}, "names are left out"
+    assert plan_parts(specs_of(OBJECTS, [], associated=asked), [seen], 9) == PartWrites()
+    (new,) = plan_parts(specs_of({}, []), [seen], 9).apply
+    body = replaced(seen, new)
+    assert (body["spec"], body["metadata"]["uid"], number_of(body)) == ({"namespaceScope": {}}, "u", 9)
+    assert body.keys() == part.keys()
+    assert digest_of(seen) == digest_of(part)
 
 
 def test_the_list_of_a_new_mailbox_is_not_whole_until_it_was_written() -> None:

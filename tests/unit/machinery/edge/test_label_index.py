@@ -94,6 +94,15 @@ def test_a_sync_target_among_many_looks_at_its_own_locations_alone() -> None:
     assert Labels.looks < 20
 
 
+def test_placements_are_found_by_the_inventory_that_they_select_in() -> None:
+    index = crowd()
+    assert index.placements_in("imw") == {("wmw", f"n{number}") for number in range(MANY)}
+    Labels.looks = 0
+    assert index.placements_in("mailbox") == set()
+    assert Labels.looks == 0
+    assert index.inventories() == ["imw"]
+
+
 def test_a_candidate_that_lacks_another_required_label_is_not_concerned() -> None:
     index = crowd()
     index.set_placement(("wmw", "both"), (wants(id="n7", moved="yes"),))

@@ -11,6 +11,7 @@ import pytest
 
 from atoll.machinery.storage import tables
 from atoll.machinery.storage.environment.filesystem import StoreInUse
+from atoll.machinery.storage.maintenance import residency
 from atoll.machinery.storage.tables import TableFile
 
 
@@ -59,4 +60,18 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     )
     assert found.returncode == 1
     assert StoreInUse.__name__.encode() in found.stderr
+    file.close()
+
+
+def test_pages_that_were_read_are_released_once_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = opened(tmp_path / "t")
+    rows = {f"{number:04}".encode(): b"x" * 100_000 for number in range(100)}
+    file.write({"one": rows})
+    assert dict(file.tables["one"].items()) == rows
+    monkeypatch.setattr(file._residency, "_limit_bytes", 1 << 40)
+    assert file.trim() == 0
+    monkeypatch.setattr(file._residency, "_limit_bytes", 0)
+    before = file.trim()
+    assert before - residency._file_bytes() > 5_000_000
+    assert dict(file.tables["one"].items()) == rows
     file.close()

@@ -1,0 +1,195 @@
+"""A mailbox in which all is current costs no request: what records say is compared, and only the rest is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from atoll.edge.placement_translator.content import DEFINERS, Content, Item
+from atoll.edge.placement_translator.copies import STRIDE
+from atoll.edge.placement_translator.mailbox_state import Due
+from atoll.edge.placement_translator.projection import Projection
+from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.store import EdgeStore
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.discovery import ServedKind
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.failures import Failure
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.what import Selection
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import NotFound
+
+COUNT = STRIDE + 10
+REFS = [ObjectRef("", "configmaps", "default", f"c{number}") for number in range(COUNT)]
+BINDING = ObjectRef(*DEFINERS[1], "", "b")
+KIND = ServedKind(Resource("", "v1", "configmaps"), "ConfigMap", frozenset({"list"}), frozenset(), ("v1",), frozenset())
+BINDINGS = Resource(*DEFINERS[1][:1], "v1alpha2", "apibindings", namespaced=False)
+
+
+class Workspace:
+    """A workspace that sends REFS; what of it was read."""
+
+    def __init__(self) -> None:
+        self.content = Content()
+        self.content.kinds[REFS[0].kind], self.content.is_complete = KIND, True
+        for ref in REFS:
+            self.send(ref, "first")
+        self.sources = list[str]()
+
+    def send(self, ref: ObjectRef, digest: str) -> None:
+        self.content.put(ref, Item(Selection(("p",)), ("v1",), digest, f"uid-{ref.name}"))
+
+    def get(self, cluster: str) -> Content:
+        return self.content
+
+    async def source(self, cluster: str, ref: ObjectRef, version: str = "") -> Object:
+        self.sources.append(ref.name)
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ref.name, "namespace": ref.namespace}}
+
+
+class Mailbox:
+    """A client of a mailbox: the names of what was written, the objects that it has, what it answers."""
+
+    def __init__(self) -> None:
+        self.applied, self.stored, self.revision = list[str](), dict[str, Object](), 10
+
+    def cluster(self, name: str) -> Mailbox:
+        return self
+
+    async def discover(self, path: str) -> Object:
+        row = {"resource": "configmaps", "scope": "Namespaced", "verbs": ["list"]}
+        versions = [{"version": "v1", "resources": [row]}]
+        return {"items": [{"metadata": {}, "versions": versions}] if path == "/api" else []}
+
+    async def pages(self, resource: Resource, **options: str) -> AsyncIterator[Object]:
+        yield {"items": list(self.stored.values())}
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        if resource.plural == "namespaces":
+            return {"metadata": {"name": name}}
+        if name not in self.stored:
+            raise NotFound("it is not there")
+        return self.stored[name]
+
+    async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
+        self.revision += 1
+        metadata = {**obj["metadata"], "uid": "u", "resourceVersion": str(self.revision)}
+        self.applied.append(metadata["name"])
+        self.stored[metadata["name"]] = {**obj, "metadata": metadata}
+        return self.stored[metadata["name"]]
+
+    async def list(self, resource: Resource) -> Object:
+        return {"items": []}
+
+    async def request(self, method: str, path: str, query: object = None, body: Any = None) -> Object:
+        return {"metadata": {"resourceVersion": "99"}}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EdgeStore]:
+    found = EdgeStore(tmp_path, allow_any_filesystem=True)
+    yield found
+    found.close()
+
+
+class World:
+    """The controller of a process, with what it tells of copies that were looked at."""
+
+    def __init__(self, store: EdgeStore, workspace: Workspace, mailbox: Mailbox) -> None:
+        topology, self.seen = Topology(), set[str]()
+        topology.has_read = lambda cluster: True
+        for name, answer in (("senders", {"w": {"p"}}), ("is_mailbox", True), ("is_ending", False)):
+            setattr(topology, name, lambda *_, answer=answer: answer)
+        parts = topology, cast(Any, workspace), CopyRecords(store)
+        self.projection = Projection(cast(Client, mailbox), parts, self._done, lambda *_: None)
+
+    def _done(self, mailbox: str, refs: Any) -> None:
+        self.seen.update(ref.name for ref in refs)
+
+    async def reconcile(self) -> None:
+        await self.projection.reconcile("m")
+
+
+async def filled(store: EdgeStore, workspace: Workspace, mailbox: Mailbox) -> None:
+    """A process that filled the mailbox, and ended."""
+    CopyRecords(store).put_swept("m")
+    world = World(store, workspace, mailbox)
+    world.projection.due("m").is_unread = False
+    await world.reconcile()
+    assert world.seen == {ref.name for ref in REFS}
+    world.projection.copies.composition.settle("m")
+    records = CopyRecords(store)
+    records.put_swept("m")
+    await records.flush()
+    mailbox.applied.clear()
+    workspace.sources.clear()
+
+
+async def test_of_a_resumed_mailbox_only_what_is_otherwise_is_looked_at(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    workspace.send(REFS[3], "second")
+    workspace.content.put(REFS[4], None)
+    new = ObjectRef("", "configmaps", "default", "new")
+    workspace.send(new, "first")
+    world = World(store, workspace, mailbox)
+    due = world.projection.due("m")
+    due.add_sent(workspace.content.items)
+    assert due.refs == {}, "all that is sent is compared anyway"
+    await world.reconcile()
+    assert sorted(mailbox.applied) == [REFS[3].name, "new"]
+    assert sorted(workspace.sources) == [REFS[3].name, "new"]
+    assert world.seen == {REFS[3].name, REFS[4].name, "new"}
+    # Without a look the last write counts.
+    assert world.projection.copies.written("m", ("w", "p")) == mailbox.revision
+    state = world.projection.state("m")
+    assert state is not None
+    due = state.due
+    due.add_sent([REFS[0]])
+    assert due.refs == {REFS[0]: False}, "nothing else will have it looked at"
+
+
+async def test_what_failed_is_tried_again_when_all_is_compared(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    world = World(store, workspace, mailbox)
+    state = world.projection._state("m")
+    state.failures[REFS[5]] = Failure("apply", "Invalid", "no", "", 1, 2e12)
+    await world.reconcile()
+    assert state.failures == {}
+    assert world.seen == {REFS[5].name}
+
+
+async def test_a_copy_that_was_otherwise_than_its_record_is_told_when_a_mailbox_is_read(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    changed = mailbox.stored[REFS[6].name]
+    mailbox.stored[REFS[6].name] = {**changed, "metadata": {**changed["metadata"], "resourceVersion": "77"}}
+    world = World(store, workspace, mailbox)
+    world.projection.due("m").is_unread = True
+    await world.reconcile()
+    assert REFS[6].name in world.seen
+    assert len(world.seen) < COUNT
+
+
+async def test_definers_are_put_also_where_they_are_current(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    workspace.content.put(BINDING, Item(Selection(("p",)), ("v1",), "first", "uid-b"))
+    CopyRecords(store).put_swept("m")
+    for _ in range(2):
+        world = World(store, workspace, mailbox)
+        world.projection.due("m").is_unread = False
+        await world.reconcile()
+        assert BINDING.name in world.seen
+
+
+def test_all_that_is_sent_is_not_kept_beside_a_look_at_all_of_it() -> None:
+    due = Due(is_moved=True)
+    due.add_sent(REFS)
+    due.add(REFS[0], is_live_due=True)
+    assert due.refs == {REFS[0]: True}
