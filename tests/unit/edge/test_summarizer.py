@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from atoll.edge.changes import Change
 from atoll.edge.placement_translator.content import Content, Item
@@ -363,6 +364,7 @@ async def test_a_copy_without_a_status_is_read_only_where_a_collector_may_ask_fo
     world, plain = World(1), {"apiVersion": "x.dev/v1", "kind": "Boat"}
     world.server.boats["m0"] = {**plain, "metadata": {"name": "a", "namespace": "default", "resourceVersion": "20"}}
     world.records.has_status = False
+    world.content.kinds[BOAT.kind] = structs.replace(KIND, resource=Resource("x.dev", "v2", "boats"))
     await world.begin()
     assert (world.server.reads, world.rows.of("m0")) == (0, {}), "nothing is kept of it"
     world.topology.set_silent("inv-mb-u0", True)
@@ -375,7 +377,8 @@ async def test_a_copy_without_a_status_is_read_only_where_a_collector_may_ask_fo
     assert (world.server.reads, len(world.rows.of("m0"))) == (1, 1)
     await world.write()
     assert {**world.summary, "observedAt": ""} == {**unread, "observedAt": ""}
-    assert world.summary["brokenObjects"][0]["kind"] == "Boat"
+    (broken,) = world.summary["brokenObjects"]
+    assert (broken["apiVersion"], broken["kind"]) == ("x.dev/v1", "Boat")
     world.records.has_status = False
     world.summarizer.copies_changed("m0", [BOAT])
     await world.rows.reconcile("m0")
@@ -418,8 +421,16 @@ async def test_many_mailboxes_that_are_read_have_summaries_looked_at_once() -> N
         await world.rows.reconcile(mailbox)
     assert SummaryKey("work") in world.summaries.queue._since
     world.summaries.queue = WorkQueue()
+    world.server.summaries = cast(Any, None)  # They are not listed once more.
     await world.summaries.reconcile(SummaryKey("work"))
     assert list(world.summaries.queue._since) == [KEY]
+
+
+async def test_a_report_of_a_mailbox_that_was_not_read_is_compared_with_no_copy() -> None:
+    world = World(1)
+    world.records.of = lambda mailbox: pytest.fail("records were looked at")  # type: ignore[method-assign]
+    world.summarizer.report_changed("m0", {"status": {"appliedRevision": "50"}})
+    assert world.summarizer._reports.get("m0").applied == 50
 
 
 async def test_copies_are_looked_at_once_their_mailbox_was_read() -> None:

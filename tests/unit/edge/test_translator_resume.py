@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from atoll.edge.placement_translator.mailbox_state import Due
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.placement_translator.versions import Unserved
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind
@@ -100,10 +102,11 @@ def store(tmp_path: Path) -> Iterator[EdgeStore]:
 class World:
     """The controller of a process, with what it tells of copies that were looked at."""
 
-    def __init__(self, store: EdgeStore, workspace: Workspace, mailbox: Mailbox) -> None:
+    def __init__(self, store: EdgeStore, workspace: Workspace, mailbox: Mailbox, *senders: str) -> None:
         topology, self.seen = Topology(), set[str]()
         topology.has_read = lambda cluster: True
-        for name, answer in (("senders", {"w": {"p"}}), ("is_mailbox", True), ("is_ending", False)):
+        sent = {each: {"p"} for each in ("w", *senders)}
+        for name, answer in (("senders", sent), ("is_mailbox", True), ("is_ending", False)):
             setattr(topology, name, lambda *_, answer=answer: answer)
         parts = topology, cast(Any, workspace), CopyRecords(store)
         self.projection = Projection(cast(Client, mailbox), parts, self._done, lambda *_: None)
@@ -115,14 +118,12 @@ class World:
         await self.projection.reconcile("m")
 
 
-async def filled(store: EdgeStore, workspace: Workspace, mailbox: Mailbox) -> None:
+async def filled(store: EdgeStore, workspace: Workspace, mailbox: Mailbox, *senders: str) -> None:
     """A process that filled the mailbox, and ended."""
-    CopyRecords(store).put_swept("m")
-    world = World(store, workspace, mailbox)
+    world = World(store, workspace, mailbox, *senders)
     world.projection.due("m").is_unread = False
     await world.reconcile()
     assert world.seen == {ref.name for ref in REFS}
-    world.projection.copies.composition.settle("m")
     records = CopyRecords(store)
     records.put_swept("m")
     await records.flush()
@@ -145,8 +146,6 @@ async def test_of_a_resumed_mailbox_only_what_is_otherwise_is_looked_at(store: E
     assert sorted(mailbox.applied) == [REFS[3].name, "new"]
     assert sorted(workspace.sources) == [REFS[3].name, "new"]
     assert world.seen == {REFS[3].name, REFS[4].name, "new"}
-    # Without a look the last write counts.
-    assert world.projection.copies.written("m", ("w", "p")) == mailbox.revision
     state = world.projection.state("m")
     assert state is not None
     due = state.due
@@ -154,12 +153,55 @@ async def test_of_a_resumed_mailbox_only_what_is_otherwise_is_looked_at(store: E
     assert due.refs == {REFS[0]: False}, "nothing else will have it looked at"
 
 
+async def test_without_a_look_the_last_write_of_a_copy_counts(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    world = World(store, workspace, mailbox)
+    await world.reconcile()
+    assert mailbox.applied == []
+    assert world.projection.copies.written("m", ("w", "p")) == mailbox.revision
+
+
+async def test_what_several_workspaces_send_is_merged_once_after_a_start(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox, "v")
+    world = World(store, workspace, mailbox, "v")
+    for looks in (2 * COUNT, 0):
+        await world.reconcile()
+        assert len(workspace.sources) == looks, "conflicts are found by a merge"
+        assert mailbox.applied == []
+        workspace.sources.clear()
+        world.projection.due("m").is_moved = True
+
+
+async def test_a_copy_whose_version_is_not_served_waits_alone_after_a_start(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    world = World(store, workspace, mailbox)
+    choose = world.projection.copies.versions.choose
+
+    def refused(mailbox: str, kind: Any, offered: Any) -> Any:
+        if "two" in next(iter(offered.values())):
+            raise Unserved("no version")
+        return choose(mailbox, kind, offered)
+
+    world.projection.copies.versions.choose = refused  # type: ignore[method-assign]
+    workspace.content.put(REFS[7], Item(Selection(("p",)), ("two",), "first", "uid"))
+    workspace.send(REFS[8], "second")
+    await world.reconcile()
+    assert mailbox.applied == [REFS[8].name]
+    state = world.projection.state("m")
+    assert state is not None
+    assert list(state.failures) == [REFS[7]]
+
+
 async def test_what_failed_is_tried_again_when_all_is_compared(store: EdgeStore) -> None:
     workspace, mailbox = Workspace(), Mailbox()
     await filled(store, workspace, mailbox)
     world = World(store, workspace, mailbox)
     state = world.projection._state("m")
-    state.failures[REFS[5]] = Failure("apply", "Invalid", "no", "", 1, 2e12)
+    # Its record is current, and it is not to be tried before long.
+    state.failures[REFS[5]] = Failure("apply", "Invalid", "no", "", 1, time.time())
     await world.reconcile()
     assert state.failures == {}
     assert world.seen == {REFS[5].name}
@@ -180,7 +222,6 @@ async def test_a_copy_that_was_otherwise_than_its_record_is_told_when_a_mailbox_
 async def test_definers_are_put_also_where_they_are_current(store: EdgeStore) -> None:
     workspace, mailbox = Workspace(), Mailbox()
     workspace.content.put(BINDING, Item(Selection(("p",)), ("v1",), "first", "uid-b"))
-    CopyRecords(store).put_swept("m")
     for _ in range(2):
         world = World(store, workspace, mailbox)
         world.projection.due("m").is_unread = False

@@ -128,7 +128,7 @@ class Rows:
         try:
             await self._read(mailbox, state, due)
         except BaseException:
-            state.due, state.is_copies_read, state.is_risen_read = state.due | due, False, False
+            state.due, state.is_risen_read = state.due | due, False
             raise
         if not was_read and self._placed.projection.is_read(mailbox):
             state.is_read = True
@@ -141,8 +141,8 @@ class Rows:
         if any(self._collected.asks(cluster) for cluster in self._placed.topology.senders(mailbox)):
             due |= await state.states.read(self._data.cluster(mailbox))
         if not state.is_copies_read and self._placed.projection.is_read(mailbox):
-            state.is_copies_read = True
             due |= {*self._reported(mailbox), *state.rows}
+            state.is_copies_read = True
         for count, ref in enumerate(sorted(due), 1):
             if count % STRIDE == 0:
                 await asyncio.sleep(0)
