@@ -30,7 +30,7 @@ from atoll.machinery.edge.where import Destination, Key, Resolution, WhereIndex,
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, find, set_condition
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, spec_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.process.backoff import Backoff
@@ -46,13 +46,17 @@ CONTESTED = Backoff(0.1, 10.0)
 
 
 def _kept_location(obj: Object) -> Object:
-    return {**head(obj, "labels", "deletionTimestamp"), "spec": spec_of(obj), "status": status_of(obj)}
+    found = head(obj, "deletionTimestamp")
+    return {**found, DECODED: location_of(key_of(found)[0], obj), "status": status_of(obj)}
 
 
 def _kept_target(obj: Object) -> Object:
-    return {**head(obj, "uid", "labels", "deletionTimestamp"), "spec": spec_of(obj)}
+    found = head(obj, "deletionTimestamp")
+    return {**found, DECODED: sync_target_of(key_of(found)[0], obj)}
 
 
+#: Field of what is kept: what the index knows of an object.
+DECODED = "decoded"
 #: What counts here of what there may be ten thousands of.
 _KEPT = {LOCATIONS: _kept_location, SYNC_TARGETS: _kept_target}
 
@@ -100,7 +104,7 @@ class WhereResolver:
             self._target_changed(key, new)
         elif kind == LOCATIONS:
             self._store(WhereKey(kind, cluster, name), new)
-            self._add(self._index.set_location(key, None if new is None else location_of(cluster, new)))
+            self._add(self._index.set_location(key, None if new is None else new[DECODED]))
         elif kind == PLACEMENTS:
             self._placement_changed(WhereKey(kind, cluster, name), new)
         elif kind == BINDINGS:
@@ -124,7 +128,7 @@ class WhereResolver:
         self._index.set_placement((key.cluster, key.name), None if new is None else _selectors(new))
 
     def _target_changed(self, key: Key, new: Object | None) -> None:
-        target = None if new is None else sync_target_of(key[0], new)
+        target = None if new is None else new[DECODED]
         if target == self._index.sync_target(key):
             # What heartbeats write in its status.
             return

@@ -9,6 +9,7 @@ from atoll.edge.heartbeats import HEALTHY
 from atoll.edge.kinds import LOCATIONS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailboxes import TARGET_NAME, TARGET_UID, is_mailbox, kept_workspace
 from atoll.edge.placement_translator import translator
+from atoll.edge.where_resolver import DECODED
 from atoll.machinery.client.informer import Keep, head, key_of
 from atoll.machinery.edge.customization import parameters_of
 from atoll.machinery.edge.where import location_of, sync_target_of
@@ -44,10 +45,10 @@ def test_a_workspace_is_kept_as_a_mailbox() -> None:
 
 def test_destinations_are_resolved_by_what_is_kept() -> None:
     location, target = (where_resolver._KEPT[kind](OBJECT) for kind in (LOCATIONS, SYNC_TARGETS))
-    assert location_of("inv", location) == location_of("inv", OBJECT)
+    assert location[DECODED] == location_of("inv", OBJECT)
     assert location["status"] == OBJECT["status"]
-    assert sync_target_of("inv", target) == sync_target_of("inv", OBJECT)
-    assert "status" not in target
+    assert target[DECODED] == sync_target_of("inv", OBJECT)
+    assert "spec" not in {*location, *target}
 
 
 def test_parameters_and_silence_are_kept() -> None:
@@ -60,6 +61,12 @@ def test_parameters_and_silence_are_kept() -> None:
     assert translator._KEPT[SYNC_TARGETS]({**OBJECT, "status": {}})["status"] == {}
     assert config["spec"] == {}
     assert "managedFields" not in config["metadata"]
+
+
+def test_annotations_of_a_cluster_alone_are_in_common() -> None:
+    plain = {**METADATA, "annotations": {CLUSTER: "inv"}}
+    first, second = (translator._KEPT[LOCATIONS]({**OBJECT, "metadata": dict(plain)}) for _ in range(2))
+    assert first["metadata"]["annotations"] is second["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("keep", [head, kept_workspace, *KEEPS])

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from atoll.edge.kinds import LOCATIONS, PLACEMENTS, SYNC_TARGETS
-from atoll.edge.where_resolver import CONTESTED, WhereKey, WhereResolver
+from atoll.edge.where_resolver import _KEPT, CONTESTED, WhereKey, WhereResolver
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
@@ -52,6 +52,11 @@ def resolver() -> tuple[WhereResolver, Account]:
     found = WhereResolver(cast(Client, account), "edge.kubestellar.io")
     found.view.client = lambda cluster: cast(Any, account)  # type: ignore[method-assign]
     return found, account
+
+
+def see(found: WhereResolver, kind: Resource, obj: Object) -> None:
+    """The view shows an object, of which it keeps a part."""
+    found._changed(kind, None, _KEPT[kind](obj))
 
 
 async def is_due(found: WhereResolver, before: Object, after: Object) -> bool:
@@ -120,8 +125,8 @@ def target(**spec: object) -> Object:
 def with_location(found: WhereResolver, **spec: object) -> WhereKey:
     """Show a Location with one SyncTarget; return its key once nothing is due."""
     notes = {"name": "l", "resourceVersion": "1", "annotations": {CLUSTER: "imw"}}
-    found._changed(LOCATIONS, None, {"metadata": notes, "spec": {"instanceSelector": {"matchLabels": {"id": "t"}}}})
-    found._changed(SYNC_TARGETS, None, target(**spec))
+    see(found, LOCATIONS, {"metadata": notes, "spec": {"instanceSelector": {"matchLabels": {"id": "t"}}}})
+    see(found, SYNC_TARGETS, target(**spec))
     return WhereKey(LOCATIONS, "imw", "l")
 
 
@@ -130,9 +135,9 @@ async def test_a_heartbeat_of_a_sync_target_counts_no_instances_of_its_locations
     key = with_location(found)
     assert (await found.queue.take())[0] == key
     found.queue.done(key)
-    found._changed(SYNC_TARGETS, target(), {**target(), "status": {"lastSyncerHeartbeatTime": "now"}})
+    see(found, SYNC_TARGETS, {**target(), "status": {"lastSyncerHeartbeatTime": "now"}})
     assert len(found.queue) == 0
-    found._changed(SYNC_TARGETS, target(), target(unschedulable=True))
+    see(found, SYNC_TARGETS, target(unschedulable=True))
     assert (await found.queue.take())[0] == key
 
 
@@ -156,7 +161,7 @@ async def test_a_change_of_access_concerns_those_who_select_there(cluster: str, 
     selecting["spec"]["locationSelectors"] = [{"matchLabels": {"env": "prod"}}]
     found._changed(PLACEMENTS, None, selecting)
     labelled = {"name": "l", "resourceVersion": "1", "labels": {"env": "prod"}, "annotations": {CLUSTER: "inv"}}
-    found._changed(LOCATIONS, None, {"metadata": labelled, "spec": {}})
+    see(found, LOCATIONS, {"metadata": labelled, "spec": {}})
     while found.queue.depth:
         key, _ = await found.queue.take()
         found.queue.done(key)

@@ -58,7 +58,7 @@ def head(obj: Object, *names: str) -> Object:
     """Return the key of an object and its revision alone, and further fields of its metadata."""
     metadata, cluster = obj["metadata"], key_of(obj)[0]
     found = {key: metadata[key] for key in ("name", "namespace", "resourceVersion", *names) if key in metadata}
-    if cluster and "annotations" not in names:
+    if cluster and ("annotations" not in names or len(found["annotations"]) == 1):
         found["annotations"] = _mark_of(cluster)
     return {"metadata": found}
 

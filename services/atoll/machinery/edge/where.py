@@ -144,9 +144,11 @@ class WhereIndex:
 
     def set_location(self, key: Key, location: Location | None) -> set[Key]:
         """Set a Location, and return the placements that selected it or do now."""
-        before = _set(self._locations, key, location)
+        before = self._locations.get(key)
         if before == location:
+            # One of both is kept.
             return set()
+        _set(self._locations, key, location)
         self._labelled.move(key, _labels(before), _labels(location))
         self._inventories[key[0]].set_location(key[1], location)
         self._forget_empty(key[0])

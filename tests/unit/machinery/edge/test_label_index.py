@@ -94,6 +94,15 @@ def test_a_sync_target_among_many_looks_at_its_own_locations_alone() -> None:
     assert Labels.looks < 20
 
 
+def test_a_location_that_says_the_same_is_kept_once() -> None:
+    index, key = crowd(), ("imw", "n7")
+    before, again = index.locations_at(key), Location("imw", "n7", Labels(id="n7"), wants(id="n7"))
+    assert index.set_location(key, again) == set()
+    (stored,) = index.locations_of(("wmw", "n7"))
+    assert [stored] == before
+    assert stored is before[0]
+
+
 def test_placements_are_found_by_the_inventory_that_they_select_in() -> None:
     index = crowd()
     assert index.placements_in("imw") == {("wmw", f"n{number}") for number in range(MANY)}
