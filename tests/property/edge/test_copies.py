@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.edge.applied import is_in_force, record_of
+from atoll.machinery.edge.list_edits import edited
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.projection import is_system_key, portable
@@ -152,3 +153,40 @@ def test_syncers_read_what_was_listed_and_never_a_whole_set_that_lacks_an_object
         again = plan_parts(specs, parts.values(), 9)
         assert not (again.create or again.apply or again.delete)
         before = objects
+
+
+#: Of a binding nothing is listed.
+LISTED = st.dictionaries(
+    st.one_of(REFS, st.just(ObjectRef("apis.kcp.io", "apibindings", "", "x"))),
+    st.sampled_from(("v1", "v2")),
+    max_size=6,
+)
+
+
+@settings(max_examples=drawn(100))
+@given(
+    LISTED,
+    LISTED,
+    st.frozensets(REFS, max_size=3),
+    st.frozensets(SETS, max_size=2),
+    st.sampled_from((500, 800, 1 << 20)),
+)
+def test_a_list_made_of_the_one_before_is_that_of_all_its_objects(
+    before: dict[ObjectRef, str],
+    more: dict[ObjectRef, str],
+    fewer: frozenset[ObjectRef],
+    sets: frozenset[UpsyncSet],
+    limit: int,
+) -> None:
+    """An object that stays, or is not listed anyway, may be among the changes."""
+    asked = [{"subjects": ["x"]}]
+    after = {ref: version for ref, version in {**before, **more}.items() if ref not in fewer}
+    found = specs_of(before, sets, limit, asked)
+    if len(found) > 1:
+        return
+    changes = {ref: after.get(ref, "") for ref in more.keys() | fewer}
+    made, wanted = edited(found[0], changes, limit), specs_of(after, sets, limit, asked)
+    if made is None:
+        assert len(wanted) > 1 or len({*before.values(), *after.values()}) > 1
+    else:
+        assert [made] == wanted

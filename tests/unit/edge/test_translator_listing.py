@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from atoll.edge.placement_translator.content import DEFINERS, Content, Item
-from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
+from atoll.edge.placement_translator.mailbox_state import BURST_S, Due, MailboxState
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import Copy, CopyRecords
-from atoll.edge.placement_translator.syncer_list import write_list
+from atoll.edge.placement_translator.syncer_list import Specs, write_list
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
@@ -20,6 +20,7 @@ from atoll.machinery.client.discovery import ServedKind
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
+from atoll.machinery.edge.syncerconfigs import specs_of
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Details, Forbidden, NotFound
@@ -78,7 +79,7 @@ class EmptyMailbox:
         assert state is not None
         assert not state.is_done, "the list is not written yet"
         self.lists.append(body["spec"])
-        return {"metadata": {"resourceVersion": "9"}}
+        return {**body, "metadata": {**body["metadata"], "resourceVersion": "9"}}
 
 
 @pytest.fixture
@@ -323,16 +324,21 @@ class Lists:
         return written
 
 
+def listing(*refs: ObjectRef) -> Specs:
+    """What makes the list of these objects."""
+    return lambda parts: specs_of(dict.fromkeys(refs, "v1"), ())
+
+
 async def test_a_list_that_was_seen_is_written_without_a_read() -> None:
     lists = Lists()
     client = cast(Client, lists)
-    await write_list(client, {WANTED: "v1"}, ())
+    await write_list(client, listing(WANTED))
     assert lists.requests == ["LIST", "POST"]
     (seen,) = lists.stored.values()
-    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[seen]) == {"the-one": 3}
+    assert await write_list(client, listing(WANTED, UNWANTED), seen=[seen]) == list(lists.stored.values())
     assert lists.requests[2:] == ["PUT"]
     (now,) = lists.stored.values()
-    assert await write_list(client, {WANTED: "v1", UNWANTED: "v1"}, (), seen=[now]) == {}
+    assert await write_list(client, listing(WANTED, UNWANTED), seen=[now]) == []
     assert lists.requests[2:] == ["PUT"]
 
 
@@ -340,13 +346,13 @@ async def test_a_list_that_was_seen_is_written_without_a_read() -> None:
 async def test_a_list_that_became_another_is_read_and_written(became: str) -> None:
     lists = Lists()
     client = cast(Client, lists)
-    await write_list(client, {WANTED: "v1"}, ())
+    await write_list(client, listing(WANTED))
     (seen,) = lists.stored.values()
     if became == "gone":
         lists.stored.clear()
     else:
         lists.stored["the-one"] = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "77"}}
-    assert await write_list(client, {UNWANTED: "v1"}, (), seen=[seen])
+    assert await write_list(client, listing(UNWANTED), seen=[seen])
     assert lists.requests[2:4] == ["PUT", "LIST"]
     assert "b" in str(lists.stored["the-one"]["spec"])
 
@@ -358,7 +364,7 @@ async def test_what_was_seen_before_our_own_last_write_does_not_count(store: Edg
         setattr(topology, name, lambda *_, answer=answer: answer)
     client = cast(Client, mailbox)
     mailbox.cluster = lambda name: client  # type: ignore[attr-defined]
-    await write_list(client, {WANTED: "v1"}, ())
+    await write_list(client, listing(WANTED))
     (old,) = mailbox.stored.values()
     parts = topology, cast(Any, Sources()), CopyRecords(store)
     projection = Projection(client, parts, lambda *_: None, lambda *_: None)
@@ -433,3 +439,23 @@ async def test_a_list_that_is_as_it_was_written_is_not_looked_at_again(store: Ed
     projection.parts_changed("m")
     await projection._copy("m", state, state.take())
     assert state.list_at_s is not None, "somebody wrote another part"
+
+
+async def test_a_list_is_written_with_its_copies_and_then_not_for_a_while(store: EdgeStore) -> None:
+    mailbox = TwoKinds(store)
+    projection = translating(store, mailbox)
+    projection.due("m").is_unread = False
+    assert await projection.reconcile("m") is None
+    assert len(mailbox.lists) == 1
+    projection.relist("m")
+    wait_s = await projection.reconcile("m")
+    assert isinstance(wait_s, float)
+    assert 0 < wait_s <= BURST_S
+    assert len(mailbox.lists) == 1
+    state = projection.state("m")
+    assert state is not None
+    assert not state.is_done
+    state.listed_at_s, state.list_at_s = 0.0, None
+    projection.relist("m")
+    assert await projection.reconcile("m") is None
+    assert len(mailbox.lists) == 2, "it is long ago"

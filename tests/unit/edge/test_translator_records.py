@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -11,6 +15,7 @@ from atoll.edge.placement_translator.records import Copy, CopyRecords, LastChang
 from atoll.edge.store import EdgeStore
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
+from harness.waits import until
 
 A, LONG = ObjectRef("", "configmaps", "default", "a"), ObjectRef("g" * 253, "r" * 63, "n" * 63, "x" * 253)
 
@@ -133,3 +138,81 @@ async def test_renderings_are_kept_with_their_copy_and_go_with_it(store: EdgeSto
     records.put("m", A, None)
     await records.flush()
     assert CopyRecords(store).renderings("m", A) == {}
+
+
+class SlowStore(EdgeStore):
+    """A store whose commits wait to be let on: how many rows each had."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, allow_any_filesystem=True)
+        self.commits, self.begun, self.goes_on, self.is_full = list[int](), Event(), Event(), False
+        self.goes_on.set()
+
+    def write(self, changes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+        self.begun.set()
+        self.goes_on.wait(10)
+        self.commits.append(sum(map(len, changes.values())))
+        if self.is_full:
+            raise OSError("no space")
+        super().write(changes)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[SlowStore]:
+    found = SlowStore(tmp_path)
+    yield found
+    found.close()
+
+
+async def soon(work: Coroutine[Any, Any, None]) -> None:
+    """Begin in a later turn of the loop."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await work
+
+
+async def is_begun(slow: SlowStore) -> None:
+    await until(lambda: asyncio.to_thread(slow.begun.is_set), "a commit has begun")
+
+
+async def test_what_many_put_reaches_the_disk_together_and_none_goes_on_before(slow: SlowStore) -> None:
+    records = CopyRecords(slow)
+
+    async def one(mailbox: str) -> None:
+        records.put(mailbox, A, copy())
+        await records.flush()
+        assert CopyRecords(slow).get(mailbox, A) == copy()
+
+    slow.goes_on.clear()
+    first = asyncio.create_task(one("first"))
+    await is_begun(slow)
+    others = [asyncio.create_task(one(f"m{number}")) for number in range(50)]
+    slow.goes_on.set()
+    await asyncio.gather(first, *others)
+    assert slow.commits == [1, 50]
+    await records.flush()
+    assert slow.commits == [1, 50], "nothing is left to write"
+    # Those that come one after the other wait for each other, too.
+    records._free_at_s = time.monotonic() + 0.2
+    await asyncio.gather(one("n0"), soon(one("n1")))
+    assert slow.commits == [1, 50, 2]
+
+
+async def test_what_was_put_while_a_commit_went_is_in_the_next_and_of_a_commit_that_failed_nothing_is_lost(
+    slow: SlowStore,
+) -> None:
+    records = CopyRecords(slow)
+    records.put("m", A, copy())
+    slow.goes_on.clear()
+    first = asyncio.create_task(records.flush())
+    await is_begun(slow)
+    records.put("m", A, copy("v2"))
+    slow.goes_on.set()
+    await first
+    slow.is_full = True
+    with pytest.raises(OSError, match="no space"):
+        await records.flush()
+    assert records.get("m", A) == copy("v2")
+    slow.is_full = False
+    await records.flush()
+    assert CopyRecords(slow).get("m", A) == copy("v2")

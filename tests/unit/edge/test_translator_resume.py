@@ -89,7 +89,7 @@ class Mailbox:
         return {"items": []}
 
     async def request(self, method: str, path: str, query: object = None, body: Any = None) -> Object:
-        return {"metadata": {"resourceVersion": "99"}}
+        return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": "99"}}
 
 
 @pytest.fixture

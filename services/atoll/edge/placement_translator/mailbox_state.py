@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.syncerconfigs import digest_of, is_part
+from atoll.machinery.meta.objects import Object
+
+#: Between two writes of a list: what is due meanwhile is in the second.
+BURST_S = 0.05
 
 
 class Due(msgspec.Struct):
@@ -74,10 +79,24 @@ class MailboxState:
         self.failures: dict[ObjectRef, Failure] = {}
         #: Namespaces that are there.
         self.namespaces: set[str] = set()
-        #: When to write the list; None while it is as it should be.
+        #: When to write the list, None while it is as it should be; and when it was written last.
         self.list_at_s: float | None = None
+        self.listed_at_s = 0.0
         #: Revision of the last write of the list, and of all its parts as they were written.
         self.listed, self.written_parts = 0, dict[str, int]()
+        #: Digest of the list as it was written, if it has one part, and objects that may be another in it; None: any.
+        self.listed_as = ""
+        self.relisted: set[ObjectRef] | None = None
+
+    def list_again(self, now_s: float) -> None:
+        """Have the list written: at once, but not twice in BURST_S."""
+        if self.list_at_s is None:
+            self.list_at_s = max(now_s, self.listed_at_s + BURST_S)
+
+    def take_list(self, configs: Collection[Object]) -> None:
+        """Take over the list as it is now: among these SyncerConfigs it is as it should be."""
+        digests = [digest_of(each) for each in configs if is_part(each)]
+        self.listed_as, self.relisted = (digests[0] if len(digests) == 1 else ""), set()
 
     def take(self) -> Due:
         """Return what is due, which is then not any more."""

@@ -23,6 +23,7 @@ from atoll.edge.placement_translator.composition import defined_group, is_misfit
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copies import Copies
+from atoll.edge.placement_translator.listing import Listing
 from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.rendering import Tell, Unrendered
@@ -35,7 +36,6 @@ from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.categories import goes_to_mailbox
 from atoll.machinery.edge.failures import Failure, metric_reason, next_failure
 from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
-from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.syncerconfigs import is_part
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
@@ -44,11 +44,9 @@ log = structlog.get_logger()
 
 PAGE = 500
 #: Requests under way at a time, in all mailboxes; objects in work at a time in one.
-MAX_REQUESTS, BATCH = 16, 200
+MAX_REQUESTS, BATCH = 32, 200
 #: Kinds whose copies define others.
 DEFINERS_KINDS = frozenset(DEFINERS)
-#: How long a list waits for more of a burst.
-BURST_S = 0.05
 
 #: What is sent, where, and what was.
 Sources: TypeAlias = tuple[Topology, Contents, CopyRecords]
@@ -66,10 +64,9 @@ class Projection:
         self._base, self._done, self._tell = base, done, tell
         self._topology, self._contents, self._records = sources
         self.copies = Copies(base, *sources, tell)
+        self.listing = Listing(self._topology, self._records, self.copies)
         self.queue: WorkQueue[str] = WorkQueue()
         self._states: dict[str, MailboxState] = {}
-        #: What the syncer of a mailbox is asked beside the list.
-        self.associated: Callable[[str], list[Object] | None] = lambda mailbox: []
         #: The SyncerConfigs of a mailbox as they were seen last.
         self.parts: Callable[[str], Collection[Object]] = lambda mailbox: ()
         #: Refused writes of copies, by reason.
@@ -206,6 +203,18 @@ class Projection:
             return None
         if not self._topology.has_read(mailbox):
             return UNREAD
+        try:
+            wait_s = await self._look(mailbox, state)
+        finally:
+            await self._records.flush()
+        if not senders and not self._records.of(mailbox) and state.list_at_s is None:
+            self._states.pop(mailbox, None)
+            self.copies.forget_written(mailbox)
+            self.released()
+        return wait_s
+
+    async def _look(self, mailbox: str, state: MailboxState) -> float | None:
+        """Do what is due; return when to come back."""
         due, state.is_busy = state.take(), True
         try:
             await self._copy(mailbox, state, due)
@@ -214,17 +223,11 @@ class Projection:
             raise
         finally:
             state.is_busy = False
-            await self._records.flush()
             self._done(mailbox, due.refs)
         state.is_read = True
         note(objects=len(due.refs))
         self._done(mailbox, ())
-        wait_s = await self._list(mailbox, state)
-        if not senders and not self._records.of(mailbox) and state.list_at_s is None:
-            self._states.pop(mailbox, None)
-            self.copies.forget_written(mailbox)
-            self.released()
-        return wait_s
+        return await self._list(mailbox, state)
 
     async def _copy(self, mailbox: str, state: MailboxState, due: Due) -> None:
         now_s = time.time()
@@ -250,7 +253,8 @@ class Projection:
         if due.is_list_seen and not self._is_as_written(mailbox, state):
             due.is_unlisted = True
         if due.is_moved or due.is_unlisted:
-            state.list_at_s = state.list_at_s or now_s + BURST_S
+            state.relisted = None
+            state.list_again(now_s)
         for ref, failure in state.failures.items():
             if failure.is_due(ref, failure.attempt, now_s):
                 due.add(ref, is_live_due=True)
@@ -258,12 +262,14 @@ class Projection:
             if self._is_looked_at(mailbox, ref, revision):
                 # It was told before the answer to the write came.
                 due.refs[ref] = False
+        if state.relisted is not None:
+            state.relisted.update(due.refs)
         for refs in self._in_order(mailbox, due):
             await self._put(mailbox, state, refs)
             if any(ref.kind in DEFINERS for ref in refs):
                 self._define(mailbox, state)
         if self._records.take_moved(mailbox):
-            state.list_at_s = state.list_at_s or time.time() + BURST_S
+            state.list_again(time.time())
         if not state.failures:
             self._records.put_written(mailbox)
 
@@ -271,7 +277,8 @@ class Projection:
         """Definers of a mailbox were put: copies of what has another definition than before may be gone."""
         kinds, is_another = self.copies.composition.definitions.settle(mailbox)
         if is_another:
-            state.list_at_s = state.list_at_s or time.time() + BURST_S
+            state.relisted = None
+            state.list_again(time.time())
         refs = [ref for ref in self._records.of(mailbox) if ref.kind in kinds] if kinds else []
         for ref in refs:
             state.due.add(ref, is_live_due=True)
@@ -297,6 +304,8 @@ class Projection:
             )
         rows = list(refs.items())
         for start in range(0, len(rows), BATCH):
+            if start:
+                await self._records.flush()
             works = [
                 # What somebody changed meanwhile in a copy that failed was not put back.
                 self._attempt(mailbox, state, ref, partial(self._put_one, mailbox, ref, is_live_due=due or failed))
@@ -304,7 +313,6 @@ class Projection:
                 for failed in [ref in state.failures]
             ]
             await _all(works)
-            await self._records.flush()
 
     def _is_new(self, mailbox: str, ref: ObjectRef) -> bool:
         """Whether a copy may not be in its mailbox yet."""
@@ -344,7 +352,7 @@ class Projection:
                     self._tell_refused(mailbox, ref, failure)
                 state.failures[ref] = next_failure(before, failure)
                 state.namespaces.discard(ref.namespace)
-                state.list_at_s = state.list_at_s or time.time() + BURST_S
+                state.list_again(time.time())
                 log.info("copy refused", mailbox=mailbox, resource=ref.resource, group=ref.group, reason=error.reason)
             else:
                 if state.failures.pop(ref, None) is not None:
@@ -398,15 +406,6 @@ class Projection:
 
     # --- the list
 
-    def _listing(self, mailbox: str) -> dict[ObjectRef, str]:
-        """Return what is in a mailbox and wanted there, with versions."""
-        waiting = self.copies.composition.definitions.waiting(mailbox)
-        return {
-            ref: record.version
-            for ref, record in self._records.of(mailbox).items()
-            if ref not in waiting and self.copies.wanted_one(mailbox, ref)
-        }
-
     async def _list(self, mailbox: str, state: MailboxState) -> float | None:
         """Write the list if it is time; return when to come back."""
         now_s = time.time()
@@ -415,16 +414,18 @@ class Projection:
             state.list_at_s, state.is_busy = None, True
             try:
                 client, versions = self._base.cluster(mailbox), self.copies.versions.written(mailbox)
-                queries, seen = self.associated(mailbox), self._seen(mailbox, state)
-                objects, upsync = self._listing(mailbox), self._upsync(mailbox)
-                written = await write_list(client, objects, upsync, versions, queries, seen)
+                specs, seen = partial(self.listing.specs, mailbox, state), self._seen(mailbox, state)
+                written = await write_list(client, specs, versions, seen)
             except BaseException:
                 state.list_at_s = now_s
                 raise
             finally:
                 state.is_busy = False
             if written:
-                state.listed, state.written_parts = max(written.values()), written
+                state.listed_at_s = now_s
+                state.written_parts = {each["metadata"]["name"]: _revision(each) for each in written}
+                state.listed = max(state.written_parts.values())
+            state.take_list(written or seen)
             self.copies.writes["list"] += bool(written)
             self._done(mailbox, ())
         waits = [state.list_at_s - now_s] if state.list_at_s is not None else []
@@ -432,29 +433,18 @@ class Projection:
         return max(min(waits), 0.0) if waits else None
 
     def _seen(self, mailbox: str, state: MailboxState) -> Collection[Object]:
-        """Return the parts of the list as they were seen last, none while our own last write was not."""
+        """Return the SyncerConfigs as they were seen last, none while our own last write was not."""
         parts = self.parts(mailbox)
-        revisions = [int(each["metadata"]["resourceVersion"]) for each in parts]
-        return parts if max(revisions, default=0) >= state.listed else ()
+        return parts if max(map(_revision, parts), default=0) >= state.listed else ()
 
     def _is_as_written(self, mailbox: str, state: MailboxState) -> bool:
         """Whether all parts of the list that were seen last are those that were written here."""
-        seen = {
-            each["metadata"]["name"]: int(each["metadata"]["resourceVersion"])
-            for each in self.parts(mailbox)
-            if is_part(each)
-        }
+        seen = {each["metadata"]["name"]: _revision(each) for each in self.parts(mailbox) if is_part(each)}
         return seen == state.written_parts
 
-    def _upsync(self, mailbox: str) -> set[UpsyncSet]:
-        senders = self._topology.senders(mailbox)
-        return {
-            each
-            for cluster, names in senders.items()
-            for placement in self._topology.placements(cluster)
-            if placement.name in names
-            for each in placement.upsync
-        }
+
+def _revision(part: Object) -> int:
+    return int(part["metadata"]["resourceVersion"])
 
 
 def _stage(ref: ObjectRef, sources: dict[str, Item]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -19,6 +20,8 @@ from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 
 _COPY, _REPORTED, _CHANGE, _RENDERED = b"c", b"r", b"d", b"g"
+#: Between the beginnings of two commits: each is an fsync and a turn of a thread, whatever is in it.
+GATHER_S = 0.005
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,12 +62,15 @@ _decode_kinds = msgspec.msgpack.Decoder(set[Kind]).decode
 
 
 class CopyRecords:
-    """Reads see what was put, before it is on disk; `flush` writes it in one commit."""
+    """Reads see what was put, before it is on disk; `flush` writes it, in one commit with what others put meanwhile."""
 
     def __init__(self, store: EdgeStore) -> None:
         self._store = store
         self._unwritten: dict[bytes, bytes | None] = {}
+        #: How many rows were put, and how many of these are on disk.
+        self._puts = self._written = 0
         self._lock = asyncio.Lock()
+        self._free_at_s = 0.0
         #: Mailboxes with other copies, or copies of another version, than when they were taken.
         self._moved: set[str] = set()
 
@@ -78,7 +84,7 @@ class CopyRecords:
         before = self.get(mailbox, ref)
         if (before and before.version) != (copy and copy.version):
             self._moved.add(mailbox)
-        self._unwritten[_key(_COPY, mailbox, ref)] = None if copy is None else _encode(_Row(ref, copy))
+        self._put(_key(_COPY, mailbox, ref), None if copy is None else _encode(_Row(ref, copy)))
         if copy is None:
             self.put_renderings(mailbox, ref, {})
 
@@ -90,7 +96,7 @@ class CopyRecords:
     def put_renderings(self, mailbox: str, ref: ObjectRef, found: Mapping[str, bytes]) -> None:
         """Replace what workspaces gave to a copy, customized."""
         if found != self.renderings(mailbox, ref):
-            self._unwritten[_key(_RENDERED, mailbox, ref)] = _encode(found) if found else None
+            self._put(_key(_RENDERED, mailbox, ref), _encode(found) if found else None)
 
     def take_moved(self, mailbox: str) -> bool:
         """Return whether a mailbox has other copies, or copies of another version, than at the last call."""
@@ -116,7 +122,7 @@ class CopyRecords:
 
     def put_reported(self, cluster: str, ref: ObjectRef, version: str) -> None:
         """Take down that an object has a reported state, "" that it has none."""
-        self._unwritten[_key(_REPORTED, cluster, ref)] = _encode(_Row(ref, None, version)) if version else None
+        self._put(_key(_REPORTED, cluster, ref), _encode(_Row(ref, None, version)) if version else None)
 
     def last_change(self, cluster: str, ref: ObjectRef) -> LastChange | None:
         """Return the last change of an object that is sent, None if it was not sent before."""
@@ -125,7 +131,7 @@ class CopyRecords:
 
     def put_last_change(self, cluster: str, ref: ObjectRef, change: LastChange | None) -> None:
         """Replace or remove the last change of an object that is sent."""
-        self._unwritten[_key(_CHANGE, cluster, ref)] = None if change is None else _encode(_Row(ref, None, "", change))
+        self._put(_key(_CHANGE, cluster, ref), None if change is None else _encode(_Row(ref, None, "", change)))
 
     def changed(self, cluster: str) -> list[ObjectRef]:
         """Return the objects of a workspace whose last change is known."""
@@ -138,8 +144,8 @@ class CopyRecords:
     def put_swept(self, mailbox: str) -> None:
         """Take down that all copies in a mailbox have a record."""
         kinds = {ref.kind for ref in self.of(mailbox)}.union(self.kinds(mailbox) or ())
-        self._unwritten[_prefix(SWEPT, mailbox)] = b"1"
-        self._unwritten[_prefix(KINDS, mailbox)] = _encode(sorted(kinds))
+        self._put(_prefix(SWEPT, mailbox), b"1")
+        self._put(_prefix(KINDS, mailbox), _encode(sorted(kinds)))
 
     def kinds(self, mailbox: str) -> set[Kind] | None:
         """Return the kinds of which a mailbox may have copies; None if it may have some of any kind."""
@@ -155,7 +161,7 @@ class CopyRecords:
         before = self.kinds(mailbox)
         if before is None or before.issuperset(kinds):
             return False
-        self._unwritten[_prefix(KINDS, mailbox)] = _encode(sorted(before.union(kinds)))
+        self._put(_prefix(KINDS, mailbox), _encode(sorted(before.union(kinds))))
         return True
 
     async def expect(self, mailbox: str, kinds: Collection[Kind], *, has_new: bool) -> None:
@@ -165,31 +171,41 @@ class CopyRecords:
         """
         is_due = self.add_kinds(mailbox, kinds)
         if has_new and self.is_swept(mailbox):
-            self._unwritten[_prefix(SWEPT, mailbox)], is_due = None, True
+            self._put(_prefix(SWEPT, mailbox), None)
+            is_due = True
         if is_due:
             await self.flush()
 
     def put_written(self, mailbox: str) -> None:
         """Take down that all new copies have their record, unless the mailbox was never swept."""
         if not self.is_swept(mailbox) and self.kinds(mailbox) is not None:
-            self._unwritten[_prefix(SWEPT, mailbox)] = b"1"
+            self._put(_prefix(SWEPT, mailbox), b"1")
 
     def forget(self, mailbox: str) -> None:
         """Remove everything about a mailbox that is gone."""
         for ref in self.of(mailbox):
             self.put(mailbox, ref, None)
         for part in (SWEPT, KINDS):
-            self._unwritten[_prefix(part, mailbox)] = None
+            self._put(_prefix(part, mailbox), None)
 
     async def flush(self) -> None:
-        """Write what was put. Raises the errors of the store."""
+        """Return once all that was put is on disk. Raises the errors of the store."""
+        wanted = self._puts
         async with self._lock:
-            batch = dict(self._unwritten)
-            if batch:
-                await asyncio.to_thread(self._store.write, {APPLIED: batch})
+            if self._written >= wanted:
+                return
+            await asyncio.sleep(max(self._free_at_s - time.monotonic(), 0.0))
+            self._free_at_s = time.monotonic() + GATHER_S
+            batch, puts = dict(self._unwritten), self._puts
+            await asyncio.to_thread(self._store.write, {APPLIED: batch})
+            self._written = puts
             for key, value in batch.items():
-                if self._unwritten.get(key, b"") is value:
+                if self._unwritten[key] is value:
                     del self._unwritten[key]
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
+        self._unwritten[key] = value
+        self._puts += 1
 
     def _read(self, key: bytes) -> bytes | None:
         return self._unwritten[key] if key in self._unwritten else self._store.applied.get(key)

@@ -79,7 +79,7 @@ class PlacementTranslator:
         self._records = records
         #: Who is told what is learned of placed objects.
         self.observer = Observer()
-        self._projection.associated = self._associated
+        self._projection.listing.associated = self._associated
         self._projection.parts = lambda mailbox: self._configs.get(mailbox, {}).values()
         self._working = self._contents, self._projection, self._reported, self._statuses
         self.controllers = (*self._working, self._events)

@@ -11,7 +11,8 @@ only files are `schemas/edge`, which ship with the product. Not here: reading, w
 - Several sources: `versions` (`agree`), then `merging` (`merge`), with the conflicts between them.
 - Copies: `projection` (`render`, `bare_namespace`, `is_projected`), without what `allocated` finds;
   `applied` (`is_in_force`, `record_of`) tells a write that would change nothing.
-- Lists: `syncerconfigs` (`specs_of`, `plan_parts`) for the translator, `syncset` (`sync_set`) for syncers.
+- Lists: `syncerconfigs` (`specs_of`, `plan_parts`) and `list_edits` (`edited`) for the translator, `syncset`
+  (`sync_set`) for syncers.
 - Views: `denaturing` (`stored_type`, `served_type`) has the types under which they store denatured kinds.
 - Syncers: `plan` (`plan`, `acknowledged`, `adopting`) goes down, after `conversions` (`renamed`), with what failed in
   `failures` (`next_failure`, `error_rows`); `returns` (`status_return`) and `upsync` (`plan_upsync`) come up.

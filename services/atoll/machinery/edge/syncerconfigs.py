@@ -21,6 +21,8 @@ from atoll.machinery.meta.objects import Object, annotations_of, encode_json, la
 
 #: Encoded specs stay below 1 MiB together with their metadata and managedFields.
 MAX_SPEC_BYTES = 1024 * 1024 - 64 * 1024
+#: What an object adds to its spec beside its own texts, at most: each may begin a new entry and a new namespace.
+ROW_BYTES = 120
 
 #: An object with the version of its kind, a set of objects that come up, or what a collector asks for.
 _Row: TypeAlias = "tuple[ObjectRef, str] | UpsyncSet | Object"
@@ -83,13 +85,13 @@ def specs_of(
 
 
 def _cost(row: _Row) -> int:
-    """Return an upper bound of the bytes that a row adds: each may begin a new entry and a new namespace."""
+    """Return an upper bound of the bytes that a row adds."""
     if isinstance(row, UpsyncSet):
         return len(encode_json(row.as_object())) + 1
     if isinstance(row, dict):
         return len(encode_json(row)) + 1
     ref, version = row
-    return 120 + len(ref.group) + len(ref.resource) + len(version) + len(ref.namespace) + len(ref.name)
+    return ROW_BYTES + len(ref.group) + len(ref.resource) + len(version) + len(ref.namespace) + len(ref.name)
 
 
 def _spec(rows: list[tuple[ObjectRef, str]], upsync: list[UpsyncSet], queries: list[Object]) -> Object:

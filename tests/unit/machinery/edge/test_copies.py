@@ -8,11 +8,13 @@ import pytest
 
 from atoll.machinery.edge.allocated import without_allocated
 from atoll.machinery.edge.applied import is_in_force
+from atoll.machinery.edge.list_edits import edited
 from atoll.machinery.edge.merging import Source, merge
 from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, TRANSLATOR, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.projection import LAST_APPLIED, bare_namespace, is_projected, portable, render
 from atoll.machinery.edge.syncerconfigs import (
+    ROW_BYTES,
     PartWrites,
     brief,
     digest_of,
@@ -204,6 +206,16 @@ def test_a_list_above_1_mib_is_split_and_the_one_is_written_last() -> None:
     assert [each["metadata"]["name"] for each in writes.create][-1] == "the-one"
     assert sync_set(writes.create).objects == set(many)
     assert sync_set(writes.create[:-1]).number == 0
+
+
+def test_a_list_that_takes_two_parts_is_none_of_one_more() -> None:
+    few = {ObjectRef("", "configmaps", "a", f"{n}"): "v1" for n in range(3)}
+    more = {**few, ObjectRef("", "configmaps", "a", "3"): "v1"}
+    limit = 4 * (ROW_BYTES + len("configmapsv1a0"))
+    assert [len(specs_of(more, [], each)) for each in (limit, limit - 1)] == [1, 2]
+    (spec,) = specs_of(few, [])
+    assert edited(spec, more, limit) == specs_of(more, [])[0]
+    assert edited(spec, more, limit - 1) is None
 
 
 def test_a_part_that_somebody_edits_is_written_again_with_a_higher_number_and_others_are_left_alone() -> None:
