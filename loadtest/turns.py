@@ -1,6 +1,6 @@
-"""Two checkouts in short turns: what each takes of the CPU for a create or a merge patch, and how sure the ratio is.
+"""Two checkouts in short turns: what each takes of the CPU for a create, a merge patch or a GET, and how sure it is.
 
-    PYTHONPATH=services:tests:. python -m loadtest.turns DIR [--turns N] [create] [patch]
+    PYTHONPATH=services:tests:. python -m loadtest.turns DIR [--turns N] [create] [patch] [get]
 
 Both servers run, and a few hundred requests go to one, then to the other, so that what else runs on the machine meets
 both alike within a second. On a busy machine, where rates and `--against` say nothing, the ratio of their CPU holds.
@@ -28,7 +28,7 @@ from harness.servers import launch
 from loadtest import processes
 from loadtest.bench import sound
 from loadtest.http import Origin, closed_loop
-from loadtest.scenarios import create, patch
+from loadtest.scenarios import create, get, patch
 from loadtest.server import Server
 
 CLIENTS, REQUESTS, TURNS = 16, 250, 24
@@ -48,7 +48,11 @@ async def _nothing(_: Server) -> None:
     """Prepare nothing."""
 
 
-OPERATIONS = {"create": Operation(_nothing, create.requests), "patch": Operation(patch.prepare, patch.requests)}
+OPERATIONS = {
+    "create": Operation(_nothing, create.requests),
+    "patch": Operation(patch.prepare, patch.requests),
+    "get": Operation(get.prepare, get.requests),
+}
 
 
 class Ratio(msgspec.Struct, frozen=True):

@@ -6,11 +6,12 @@ request over TLS costs the server's process the chain, HTTP, encryption and syst
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import repeat
 
 from loadtest.bench import CONFIG_MAPS, Bench, config_map, sound
 from loadtest.chain import get_us
-from loadtest.http import Load, closed_loop
+from loadtest.http import Load, Origin, closed_loop
 from loadtest.report import Row
 from loadtest.server import Cost, Server
 
@@ -21,8 +22,7 @@ PATH = "/clusters/root/api/v1/namespaces/default/configmaps/hot"
 async def run(bench: Bench) -> list[Row]:
     seconds = bench.seconds(4, 20)
     async with bench.server() as server:
-        async with server.client() as client:
-            await client.create(CONFIG_MAPS, config_map("hot"), "default")
+        await prepare(server)
         await _load(server, 16, bench.seconds(1, 1))
         alone, _ = await _load(server, 1, seconds)
         rows = [Row("GET 1 KB, 1 client, p50", alone.percentile_ms(0.5), "ms")]
@@ -40,10 +40,21 @@ async def run(bench: Bench) -> list[Row]:
         return rows
 
 
+async def prepare(server: Server) -> None:
+    """Create what is read."""
+    async with server.client() as client:
+        await client.create(CONFIG_MAPS, config_map("hot"), "default")
+
+
+def requests(origin: Origin) -> Iterator[bytes]:
+    """GETs without end."""
+    return repeat(origin.request("GET", PATH))
+
+
 async def _load(server: Server, connections: int, seconds: float) -> tuple[Load, Cost]:
     origin = server.origin
     with Cost(server) as cost:
-        load = await closed_loop(origin, repeat(origin.request("GET", PATH)), connections, seconds)
+        load = await closed_loop(origin, requests(origin), connections, seconds)
     return sound(load), cost
 
 
