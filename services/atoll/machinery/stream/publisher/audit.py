@@ -121,7 +121,7 @@ class StreamAudit:
             return True
         last = self._log.last()
         found = await self._read(connection, self._state, before["state"])
-        expected = await self._replicated() if self._state.revision >= last else found.live
+        expected = await self._replicated() if self._state.passed >= last else found.live
         after = await stream_admin.stream_info(connection, self._state.stream)
         if after is None or _contents(after) != _contents(before):
             return True

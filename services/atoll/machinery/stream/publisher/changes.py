@@ -23,6 +23,7 @@ class ChangesWriter(StreamWriter):
     kind = subjects.CHANGES
     renews_signatures = False
     fences = True
+    follows = False
 
     def _outgoing(self, entry: SourceEntry) -> Outgoing:
         wanted = self._policy.published(entry.key.type)

@@ -93,9 +93,14 @@ class Publisher:
         """The revision up to which both streams are complete. Compaction passes it only if the disk is full."""
         return min(writer.revision for writer in self.writers)
 
+    @property
+    def _done(self) -> int:
+        """As `published`, and past entries that the state stream has not to look at."""
+        return min(writer.passed for writer in self.writers)
+
     def lag(self) -> PublishLag:
         """The lag now. Cheap enough for a scrape: reads one entry and counts keys."""
-        done = self.published
+        done = self._done
         waiting: Sequence[SourceEntry] = ()
         if done < self._log.last() and done >= self._log.floor():
             waiting = self._log.tail(done, 1)
@@ -105,7 +110,7 @@ class Publisher:
     async def drain(self, timeout_s: float) -> bool:
         """Wait until everything committed by now is in both streams. False if that takes longer."""
         target, deadline = self._log.last(), time.monotonic() + timeout_s
-        while self.published < target:
+        while self._done < target:
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.005)

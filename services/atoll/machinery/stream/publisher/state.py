@@ -32,6 +32,7 @@ class StateWriter(StreamWriter):
     kind = subjects.STATE
     renews_signatures = True
     fences = False
+    follows = True
 
     def _outgoing(self, entry: SourceEntry) -> Outgoing:
         event = self._event(entry) if self._policy.may_replicate(entry.key.type) else None

@@ -32,6 +32,7 @@ from atoll.machinery.stream.publisher.publish_window import (
     PublishWindow,
     WindowLimits,
 )
+from atoll.machinery.stream.publisher.quiet_entries import QuietEntries
 from atoll.machinery.stream.publisher.resume import ResumePlan, StreamCursor, StreamTip, has_twin, resume_plan
 from atoll.machinery.stream.publisher.stream_tail import ReadPlace, StreamTail
 from atoll.machinery.stream.signatures import RUN, header_lines, sign
@@ -84,6 +85,7 @@ class LogFeed:
     ) -> None:
         self.log, self.policy, self.keys, self.limits, self.bounds = source_log, policy, keys, limits, bounds
         self.identity: LogIdentity = source_log.identity
+        self.quiet = QuietEntries(policy.may_replicate)
         #: A second process of the shard must not read by the same consumers.
         self.process = secrets.token_hex(4)
         self._cached_at = (-1, -1)
@@ -109,6 +111,8 @@ class StreamWriter(abc.ABC):
     renews_signatures: bool
     #: Whether the process says in the stream, before anything else, that it writes there now.
     fences: bool
+    #: Whether it is roused by what the other writer reads, and not by each commit.
+    follows: bool
 
     def __init__(self, feed: LogFeed) -> None:
         self._feed = feed
@@ -146,6 +150,13 @@ class StreamWriter(abc.ABC):
         if self._window is not None:
             return self._window.acked.revision if self._consumers_informed else self._informed_after
         return self._cursor.revision if self._cursor else 0
+
+    @property
+    def passed(self) -> int:
+        """As `revision`; of one that follows, while it publishes, past entries that it need not look at."""
+        revision = self.revision
+        publishes = self._consumers_informed and not self._rebuild_wanted
+        return self._feed.quiet.end(revision) if self.follows and publishes else revision
 
     def consumer(self, purpose: str) -> str:
         """Return the name of this process's consumer of the stream for a purpose."""
@@ -308,7 +319,11 @@ class StreamWriter(abc.ABC):
                 await asyncio.sleep(0)
 
     async def _advance(self, window: PublishWindow, position: int) -> int:
+        if self.follows and (end := self._feed.quiet.end(position)) > position:
+            window.skip(end)
+            position = end
         entries = self._read(position)
+        self._feed.quiet.note(position, entries)
         await self._send(window, map(self._outgoing, entries))
         return entries[-1].revision if entries else position
 
@@ -331,10 +346,14 @@ class StreamWriter(abc.ABC):
         await self._send(window, [Outgoing(position, control(self.kind, Operation.FENCE, self._identity, position))])
 
     async def _wait_for_more(self, window: PublishWindow, position: int, end: EndCheck) -> None:
-        """Wait for a commit or the end of this session; save the cursor as acknowledgements arrive."""
+        """Wait for a commit or the end of this session; save the cursor as acknowledgements arrive.
+
+        One that follows waits for what the other one reads, and looks by itself each second: the other may stand still.
+        """
         while self._log.last() <= position:
-            limit_s = _SAVE_EVERY_S if window.in_flight or self._unsaved(window) else self._limits.end_check_s
-            await window.wait_beside(self._log.next_commit(), limit_s)
+            often = self.follows or window.in_flight or self._unsaved(window)
+            awaited = self._feed.quiet.next_entry() if self.follows else self._log.next_commit()
+            await window.wait_beside(awaited, _SAVE_EVERY_S if often else self._limits.end_check_s)
             self._remember(window)
             await end.check()
 
