@@ -1,7 +1,7 @@
 """A flood by a stolen syncer token, from a process of its own, as fast as its connections take answers.
 
 A quarter of the connections each writes statuses, brings objects up, makes Events, and lists; watches are opened
-beside them. The process yields to all others on its cores: an attacker has cores of his own.
+beside them. The process runs when nothing else wants its core: an attacker has a machine of his own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def flooding(
 
 
 def _process(output: Pipe, target: Target, *sizes: float) -> None:
-    os.nice(10)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     uvloop.run(_flood(output, target, *sizes))
 
 

@@ -2,7 +2,8 @@
 
 It floods its mailbox over sixteen connections: statuses, objects that come up, Events, lists, and watches. Beside it,
 at a steady pace, another syncer writes its status, and a tenant creates and reads. Each first alone, then with the
-flood, in its first seconds (what it may take at once) and after them; and once more on a server without the rates.
+flood, in its first seconds (what it may take at once) and after them; and once more on a server without the bounds.
+The process that floods takes no time of the others: it runs when nothing else wants its core.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ from loadtest.token_flood import MERGE, STATUS, Target, flooding
 CONNECTIONS, WATCHES = 16, 50
 #: Between two requests of a neighbour, and for how long a flood has what it may take at once.
 PAUSE_S, BURST_S = 0.02, 5.0
-WITHOUT_RATES = (
-    "import atoll.virtualworkspaces.edge.allowance as a\na.Allowances.take = lambda self, *arguments: None\n"
-)
+WITHOUT_BOUNDS = """
+import atoll.virtualworkspaces.edge.allowance as a
+import atoll.virtualworkspaces.edge.loop_time as t
+import atoll.virtualworkspaces.edge.mailbox as m
+a.Allowances.take = lambda self, *arguments: None
+t.Turns.take = lambda self, http: None
+m.MAX_WATCHES = 0
+"""
 FLEET = "stolen"
 
 #: By neighbour: when each request was sent, from the beginning, and how long it took, in seconds.
@@ -43,7 +49,7 @@ Latencies = dict[str, list[tuple[float, float]]]
 
 async def run(bench: Bench) -> list[Row]:
     rows: list[Row] = []
-    for name, code in (("", ""), (", without the rates", WITHOUT_RATES)):
+    for name, code in (("", ""), (", without the bounds", WITHOUT_BOUNDS)):
         server = EdgeServer(bench.place())
         if code:
             server.environment = {**server.environment, **patched(server.root.parent, code)}

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.filtered_rows import RowFilter, Rows
+from atoll.machinery.apiserver.filtered_rows import Log, RowFilter
 from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial
@@ -40,7 +40,7 @@ class BoundSchemas:
     #: The consumer's logical cluster.
     own_segments = 1
 
-    def __init__(self, kind: Kind, authorizer: Authorizer, store: Rows) -> None:
+    def __init__(self, kind: Kind, authorizer: Authorizer, store: Log) -> None:
         self._authorizer, self._store = authorizer, store
         self._catalog = Catalog([view_kind(kind)])
 

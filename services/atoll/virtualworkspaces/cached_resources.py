@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.filtered_rows import FilteredRows, MappedRows, Rows
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, Log, MappedRows
 from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kcp.apis import cachedresources
 from atoll.machinery.meta.names import ResourceType, is_system_cluster
@@ -34,7 +34,7 @@ from atoll.virtualworkspaces.replication import CachedSelection
 class CachedResources:
     """Finds the objects of the ClusterCachedResources of `shard`."""
 
-    def __init__(self, catalogs: Catalogs, store: Rows, shard: str) -> None:
+    def __init__(self, catalogs: Catalogs, store: Log, shard: str) -> None:
         self._catalogs, self._store, self._shard = catalogs, store, shard
 
     def scope(self, request: Request, snapshot: Snapshot, named: str) -> RequestScope | None:

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.filtered_rows import Choose, FilteredRows, Rows
+from atoll.machinery.apiserver.filtered_rows import Choose, FilteredRows, Log
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
+from atoll.machinery.storage.contract import EVERYTHING, Interest, LogCursor, Page, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import PAGE, position_after
 
 
 class CrossShardRows(FilteredRows):
     """Filtered rows over clusters of all shards."""
 
-    def __init__(self, store: Rows, sources: Sequence[Scope], choose: Choose) -> None:
+    def __init__(self, store: Log, sources: Sequence[Scope], choose: Choose) -> None:
         super().__init__(_AllShards(store), sources, choose)
         self._local = store
 
@@ -32,9 +32,9 @@ class CrossShardRows(FilteredRows):
 
 
 class _AllShards:
-    """`Rows` of the local store and of the replicas."""
+    """`Log` of the local store and of the replicas."""
 
-    def __init__(self, store: Rows) -> None:
+    def __init__(self, store: Log) -> None:
         self._store = store
 
     @property
@@ -59,6 +59,6 @@ class _AllShards:
                 return Page(at or snapshot.revision, [record.value for record in found], more)
         return self._store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes)
 
-    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LogCursor:
         # The local log has no entries of remote clusters; its position advances all the same.
         return self._store.cursor(scope, revision, interest)

@@ -26,7 +26,7 @@ from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows, RowSource
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, Log, RowFilter, RowSource
 from atoll.machinery.apiserver.request import RemoteView, Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
@@ -92,7 +92,7 @@ class Replication:
         catalogs: Catalogs,
         authorizer: Authorizer,
         cluster_of: ClusterOf,
-        store: Rows,
+        store: Log,
         shards: Shards | None = None,
     ) -> None:
         """`shards` gives access to other shards' views; None for a single shard."""

@@ -1,11 +1,12 @@
 """A syncer's token in foreign hands: what it may ask is bounded, its neighbours are served, and it forges nothing.
 
-Limits are set low for the trials; each guard is taken out once, and is missed.
+Limits are set low for the trials, each of which begins with nothing taken; each guard is taken out once, and is missed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,14 +19,22 @@ from integration.edge.test_mailbox_view import ALL_UP, CIRCLES, LEASES, MAPS, UP
 STATES = "/apis/edge.kubestellar.io/v2alpha1/namespaces/default/associatedstates"
 EVENTS = f"{NAMESPACE}/events"
 PROJECTED = {"edge.kubestellar.io/projected": "yes"}
-#: Limits of the trials. Rates differ from trial to trial, so that each begins with nothing taken.
+#: Limits of the trials. What would wait is refused, and each time that the loop is held counts as a millisecond.
 LIMITS = """
 import atoll.virtualworkspaces.edge.allowance as a
+import atoll.virtualworkspaces.edge.loop_time as t
 import atoll.virtualworkspaces.edge.mailbox as m
 import atoll.virtualworkspaces.edge.mailbox_rules as r
 import atoll.virtualworkspaces.edge.upsync_use as u
-a.REQUESTS = a.Rate(0.5, 60.0 + NUMBER)
-a.EVENT_WRITES = a.Rate(0.01, 20.0 + NUMBER)
+kept, rates = {}, a.Allowances()
+t.LoopTime.of = lambda self, cluster, user: kept.setdefault((cluster, user), t.Turns())
+t.Turns.took = lambda self, seconds, took=t.Turns.took: took(self, 0.001)
+t.SHARE = 1.0
+t.RATE = 0.0001
+t.BURST_S = 0.05
+t.LONGEST_WAIT_S = 0.0
+a.Allowances.take = lambda self, *arguments, take=a.Allowances.take: take(rates, *arguments)
+a.EVENT_WRITES = a.Rate(0.01, 20.0)
 u.MOST = u.Bounds(3, 20_000)
 u.COUNT_AGAIN_S = u._REST = 0
 a.HOLD_S = 0.0
@@ -74,17 +83,29 @@ def is_slowed(answers: Iterator[Answer]) -> bool:
     return False
 
 
-def asks_without_end(town: Town) -> bool:
-    return not is_slowed(town.thief.send("GET", f"{MAPS}/down") for _ in range(80))
+#: By verb: one request of a syncer, as method, path and body.
+REQUESTS: dict[str, tuple[str, str, Object | None]] = {
+    "get": ("GET", f"{MAPS}/down", None),
+    "list": ("GET", ITEMS, None),
+    "watch": ("GET", f"{ITEMS}?watch=1&labelSelector=a==b==c", None),
+    "create": ("POST", MAPS, configmap("u1") | {"metadata": up("ConfigMap", "u1")}),
+    "update": ("PUT", f"{MAPS}/u2", configmap("u2") | {"metadata": up("ConfigMap", "u2")}),
+    "patch": ("PATCH", f"{MAPS}/u2", {"data": {"a": "b"}}),
+    "patch of a status": ("PATCH", f"{CIRCLES}/down/status", {"status": {"replicas": 1}}),
+    "delete": ("DELETE", f"{MAPS}/u3", None),
+    "discovery": ("GET", "/apis", None),
+}
 
 
-def lists_without_end(town: Town) -> bool:
-    return not is_slowed(town.thief.send("GET", ITEMS) for _ in range(10))
+def asks_without_end(verb: str) -> Callable[[Town], bool]:
+    """Whether one user may make any number of these requests."""
+    method, path, body = REQUESTS[verb]
 
+    def ask(town: Town) -> bool:
+        kind = MERGE if method == "PATCH" else ""
+        return not is_slowed(town.thief.send(method, path, body, kind=kind) for _ in range(70))
 
-def writes_statuses_without_end(town: Town) -> bool:
-    body = {"status": {"replicas": 1}}
-    return not is_slowed(town.thief.send("PATCH", f"{CIRCLES}/down/status", body, kind=MERGE) for _ in range(40))
+    return ask
 
 
 def event(name: str, text: str = "") -> Object:
@@ -162,7 +183,19 @@ def forges_what_was_projected(town: Town) -> bool:
     return codes != [403] * 4
 
 
-LIMITLESS = "a.Allowances.take = lambda self, *arguments: None"
+def takes_the_time_with_refusals(town: Town) -> bool:
+    """Whether one connection gets many refusals in a second."""
+    for _ in range(70):
+        if town.thief.send("GET", f"{MAPS}/down").code == 429:
+            break
+    began_s, count = time.monotonic(), 0
+    while time.monotonic() - began_s < 1.0:
+        count += town.thief.send("GET", f"{MAPS}/down").code == 429
+    return count > 4
+
+
+UNHURRIED = "t.Turns.take = lambda self, http: None"
+RATELESS = "a.Allowances.take = lambda self, *arguments: None"
 ROOMY = "u.UpsyncUse.take = lambda self, *arguments: True"
 NO_STATUS_LIMIT = "r.MAX_STATUS_BYTES = 10_000_000"
 PROJECTED_BY_ANYBODY = """
@@ -174,11 +207,10 @@ r.MailboxRules._refusal = _refusal
 """
 #: Boundary -> what crosses it, and what takes its guard out.
 BOUNDARIES: dict[str, tuple[Callable[[Town], bool], str]] = {
-    "requests": (asks_without_end, LIMITLESS),
-    "lists": (lists_without_end, LIMITLESS),
-    "statuses": (writes_statuses_without_end, LIMITLESS),
-    "Events": (makes_events_without_end, LIMITLESS),
-    "bytes of Events": (makes_large_events, LIMITLESS),
+    **{verb: (asks_without_end(verb), UNHURRIED) for verb in REQUESTS},
+    "refusals": (takes_the_time_with_refusals, "a.HOLD_S = 0.0"),
+    "Events": (makes_events_without_end, RATELESS),
+    "bytes of Events": (makes_large_events, RATELESS),
     "watches": (opens_watches_without_end, "m.MAX_WATCHES = 0"),
     "objects that come up": (brings_up_without_end, ROOMY),
     "bytes that come up": (brings_up_large_ones, ROOMY),
@@ -186,19 +218,14 @@ BOUNDARIES: dict[str, tuple[Callable[[Town], bool], str]] = {
     "bytes of a status": (writes_a_vast_status, NO_STATUS_LIMIT),
     "what was projected": (forges_what_was_projected, PROJECTED_BY_ANYBODY),
 }
-#: What a boundary is tried without: the rates would be reached first.
-UNHURRIED = ("objects that come up", "bytes that come up", "bytes that come up later", "bytes of a status")
-
-
-def limits(name: str, number: int) -> str:
-    """What sets the limits for one trial."""
-    return LIMITS.replace("NUMBER", str(number)) + (f"{LIMITLESS}\n" if name in UNHURRIED else "")
+#: Refusals are held back in this trial alone: they take the time of the others.
+HELD = {"refusals": "a.HOLD_S = 0.3\n"}
 
 
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_a_boundary_holds_and_the_neighbours_are_served(edge: MutantShard, town: Town, name: str) -> None:
     attack, _ = BOUNDARIES[name]
-    with edge.without(limits(name, list(BOUNDARIES).index(name))):
+    with edge.without(LIMITS + HELD.get(name, "")):
         assert not attack(town)
         town.serves_the_neighbour()
 
@@ -206,8 +233,15 @@ def test_a_boundary_holds_and_the_neighbours_are_served(edge: MutantShard, town:
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_a_guard_that_is_taken_out_is_missed(edge: MutantShard, town: Town, name: str) -> None:
     attack, guard = BOUNDARIES[name]
-    with edge.without(limits(name, 100 + list(BOUNDARIES).index(name)) + guard):
+    with edge.without(LIMITS + HELD.get(name, "") + guard):
         assert attack(town), name
+
+
+def test_a_request_that_waits_for_its_turn_takes_of_its_rate_once(edge: MutantShard, town: Town) -> None:
+    waits = "t.RATE = 1.0\nt.SHARE = 0.02\nt.LONGEST_WAIT_S = 10.0\n"
+    with edge.without(f"{LIMITS}{waits}a.EVENT_WRITES = a.Rate(0.01, 3.9)"):
+        codes = [town.thief.send("POST", EVENTS, event(f"waits{number}")).code for number in range(4)]
+    assert codes == [201, 201, 201, 429]
 
 
 def test_a_status_that_is_none_of_its_kind_is_refused(town: Town) -> None:

@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.request import Request
 from atoll.machinery.client.lease import JITTER, Timing
 from atoll.machinery.meta.status import TooManyRequests
 from atoll.syncer.syncer import MAILBOX_TIMING
-from atoll.virtualworkspaces.edge.allowance import RENEWALS, REQUESTS, Allowances, Rate, cost_of
+from atoll.virtualworkspaces.edge.allowance import EVENT_WRITES, RENEWALS, Allowances, Rate, cost_of
 from harness.servers.in_process.syncer import SERVED
 
 RATE = Rate(2.0, 10.0)
@@ -66,22 +66,17 @@ def test_what_costs_more_than_there_ever_is_takes_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "cost"),
+    ("target", "taken"),
     [
-        ("configmaps", 10 + 100),
-        ("configmaps?limit=320", 10 + 10),
-        ("configmaps?limit=9999", 10 + 100),
-        ("configmaps?limit=0", 10 + 100),
-        ("configmaps?limit=-1", 10 + 100),
-        ("configmaps?watch=1", 10),
-        ("configmaps/a", 1),
+        ("api/v1/namespaces/default/events", (EVENT_WRITES, 1 + 2)),
+        ("apis/events.k8s.io/v1/namespaces/default/events/a", (EVENT_WRITES, 1 + 2)),
+        ("apis/coordination.k8s.io/v1/namespaces/default/leases/syncer", (RENEWALS, 1 + 0.5)),
+        ("api/v1/namespaces/default/configmaps", None),
     ],
 )
-def test_a_list_costs_by_what_it_may_have(target: str, cost: float) -> None:
-    request = cast(
-        Request, SimpleNamespace(info=parse("GET", f"/api/v1/{target}".encode()), http=SimpleNamespace(body=b""))
-    )
-    assert cost_of(request, lambda: 3200) == (REQUESTS, cost)
+def test_events_take_by_their_bytes_and_renewals_apart(target: str, taken: tuple[Rate, float] | None) -> None:
+    info, http = parse("PATCH", f"/{target}".encode()), SimpleNamespace(body=bytes(2048))
+    assert cost_of(cast(Request, SimpleNamespace(info=info, http=http))) == taken
 
 
 def test_users_and_mailboxes_take_nothing_of_each_others() -> None:

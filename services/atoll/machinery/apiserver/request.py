@@ -7,9 +7,10 @@ for audit and the end of the request are uniform, and errors become a Status in 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -27,6 +28,7 @@ from atoll.machinery.kinds import protobuf_encoder
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
+from atoll.machinery.process.step_times import StepTimes
 from atoll.machinery.schema.yaml_encoder import encode_yaml
 from atoll.machinery.storage.contract import Snapshot, StoreError
 from atoll.machinery.wire.compress import MIN_BYTES, gzip_if_accepted
@@ -131,6 +133,8 @@ class Request(msgspec.Struct):
     #: The rewritten target, inside of a virtual workspace or for a virtual resource.
     sent_on: bytes = b""
     hops: int = 0
+    #: Told for how many seconds the request held the event loop, each time that it did; None: nobody counts.
+    took: Callable[[float], None] | None = None
     #: Set once a reply is sent, for the request log, metrics and audit.
     code: int = 0
     #: The error of the request, for audit.
@@ -146,6 +150,10 @@ class Request(msgspec.Struct):
         """Authorize a write that is planned again. Raises Forbidden."""
         if not self.scope.authorize(view, self.info.verb).allowed:
             raise forbidden(call.kind, call.info.name, "access was withdrawn")
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the rest of the request as the task of its exchange."""
+        return self.exchange.spawn(work if self.took is None else StepTimes(work, self.took))
 
     @property
     def http(self) -> HttpRequest:

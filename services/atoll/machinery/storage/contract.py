@@ -450,6 +450,16 @@ class Cursor(Protocol):
     def close(self) -> None: ...
 
 
+class LogCursor(Cursor, Protocol):
+    """A cursor of the store itself, of which many may be waited for at once without a task each."""
+
+    def attend(self, waiter: asyncio.Future[None]) -> bool:
+        """Have `waiter` end where `wait` would return, until `leave`; false if that is now."""
+
+    def leave(self) -> None:
+        """End nothing any more. Idempotent."""
+
+
 class Store(Protocol):
     """One shard's data, in the writer's process and in API workers."""
 
@@ -484,7 +494,7 @@ class Store(Protocol):
         """Return a slice of a list at revision `at` (0: now); `limit` 0: bounded by size_bytes alone. Objects without
         `label` and its value may be left out. Raise RevisionCompacted inside a void, below the log, past the window."""
 
-    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LogCursor:
         """Watch a scope from behind `revision`, woken by changes of interest only. Raise RevisionCompacted."""
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:

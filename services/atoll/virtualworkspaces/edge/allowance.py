@@ -1,8 +1,9 @@
-"""What one user may ask of one mailbox in a time: requests by what they cost, Events and renewals of the Lease apart.
+"""How many Events one user may write into one mailbox in a time, and how often its Lease.
 
-The mailbox view takes from it before it reads anything. A syncer's token is in foreign hands when its edge cluster is;
-what it can cost the others of the shard is bounded here. Invariant: over any time, no more than the burst of a rate and
-its share of that time, in each process of a shard; what is refused takes nothing, and is answered late.
+The mailbox view takes from it for each such request; for everything else a user takes the time of the event loop
+(`loop_time`). A syncer's token is in foreign hands when its edge cluster is; what it can cost the others of the shard
+is bounded here. Invariant: over any time, no more than the burst of a rate and its share of that time, in each process
+of a shard; what is refused takes nothing, and is answered late.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from atoll.machinery.apiserver.call.options import integer
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Details, TooManyRequests
@@ -27,9 +27,6 @@ class Rate(msgspec.Struct, frozen=True):
     burst: float
 
 
-#: A read is 1, a list or watch 10, a list one more for each 32 objects of its mailbox that it may have, a write 2 and
-#: one more for each 16 KiB.
-REQUESTS = Rate(300.0, 3000.0)
 #: An Event is 1 and one more for each KiB: they count for no limit of objects, and stay an hour.
 EVENT_WRITES = Rate(2.0, 1000.0)
 #: Apart, so that a syncer with much to report is not taken for a silent one.
@@ -38,7 +35,13 @@ RENEWALS = Rate(1.0, 30.0)
 HOLD_S = 1.0
 #: Users whose use is kept; one that is forgotten has its burst again.
 _MAX_USERS = 20_000
-_LISTS = ("list", "watch")
+
+
+def refusal(text: str, wait_s: float) -> TooManyRequests:
+    """Return the refusal of what may be asked again after so many seconds, which is held back."""
+    found = TooManyRequests(text, Details(retry_after_s=max(1, math.ceil(wait_s))))
+    found.hold_s = HOLD_S
+    return found
 
 
 class Allowances:
@@ -56,29 +59,14 @@ class Allowances:
         # What costs more than there ever is takes all of it.
         paid_at = max(self._paid_at.get(key) or full_at, full_at) + min(cost, rate.burst) / rate.per_s
         if paid_at > now:
-            text = f"user {user} asks too much of mailbox {cluster}"
-            refusal = TooManyRequests(text, Details(retry_after_s=math.ceil(paid_at - now)))
-            refusal.hold_s = HOLD_S
-            raise refusal
+            raise refusal(f"user {user} asks too much of mailbox {cluster}", paid_at - now)
         self._paid_at.put(key, paid_at)
 
 
-def cost_of(request: Request, objects: Callable[[], int]) -> tuple[Rate, float]:
-    """Return what a request takes, and of which rate. `objects` counts those of its mailbox, of all kinds."""
+def cost_of(request: Request) -> tuple[Rate, float] | None:
+    """Return what a request takes, and of which rate; None if it takes of none."""
     info, size_bytes = request.info, len(request.http.body)
     resource = info.group, info.resource
     if resource == LEASES:
         return RENEWALS, 1 + size_bytes / 4096
-    if resource in EVENTS:
-        return EVENT_WRITES, 1 + size_bytes / 1024
-    if not info.is_resource or info.verb == "get":
-        return REQUESTS, 1
-    if info.verb not in _LISTS:
-        return REQUESTS, 2 + size_bytes / (16 * 1024)
-    return REQUESTS, 10 + (_listed(request, objects()) / 32 if info.verb == "list" else 0)
-
-
-def _listed(request: Request, objects: int) -> int:
-    """Return how many of so many objects a list may have. Raises BadRequest."""
-    limit = integer(request.info.query, "limit")
-    return min(objects, limit) if limit > 0 else objects
+    return (EVENT_WRITES, 1 + size_bytes / 1024) if resource in EVENTS else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.filtered_rows.feed_cursor import READ_LIMIT, FeedCursor
-from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
+from atoll.machinery.apiserver.filtered_rows.row_filter import Log
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_BINDINGS, CRDS
 from atoll.machinery.storage.contract import Change, Operation, Scope
@@ -27,7 +27,7 @@ _DEFINING = (CRDS, API_BINDINGS)
 class DownsyncCursor(FeedCursor):
     """`storage.contract.Cursor`; `mailbox` returns it with the kinds that it serves now."""
 
-    def __init__(self, store: Rows, mailbox: Callable[[], Mailbox], reader: CarriedReader, revision: int) -> None:
+    def __init__(self, store: Log, mailbox: Callable[[], Mailbox], reader: CarriedReader, revision: int) -> None:
         super().__init__(store, revision)
         self._now, self._reader = mailbox, reader
         self._mailbox = mailbox()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from atoll.machinery.apiserver.filtered_rows.row_filter import Reader, Rows, values_at
+from atoll.machinery.apiserver.filtered_rows.row_filter import Log, Reader, values_at
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 from atoll.virtualworkspaces.edge.carried import (
@@ -23,12 +23,13 @@ from atoll.virtualworkspaces.edge.carried import (
 )
 from atoll.virtualworkspaces.edge.downsync_cursor import DownsyncCursor
 from atoll.virtualworkspaces.edge.downsync_item import item, ref_of_name
+from atoll.virtualworkspaces.edge.mailbox_rows import PAGE_BYTES
 
 
 class DownsyncRows:
     """A RowSource of the items of one mailbox; `mailbox` returns it with the kinds that it serves in a snapshot."""
 
-    def __init__(self, store: Rows, mailbox: Callable[[Snapshot], Mailbox], reader: CarriedReader) -> None:
+    def __init__(self, store: Log, mailbox: Callable[[Snapshot], Mailbox], reader: CarriedReader) -> None:
         self._store, self._mailbox, self._reader = store, mailbox, reader
 
     @property
@@ -70,7 +71,7 @@ class DownsyncRows:
             return Page(at, [], None)
         ref = ref_of_name(name) if _name(left[0]) == resource else None
         start = Position(mailbox.cluster, ref.namespace, ref.name) if ref is not None else None
-        page = self._store.page(left[0], at=at, after=start, limit=limit, size_bytes=size_bytes)
+        page = self._store.page(left[0], at=at, after=start, limit=limit, size_bytes=min(size_bytes, PAGE_BYTES))
         items = [
             item(mailbox, carried, ref, value, revision_of(value))
             for value in page.values

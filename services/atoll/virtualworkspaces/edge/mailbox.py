@@ -6,8 +6,9 @@
 `framework` brings requests here. The view needs the verb `sync` on `syncerconfigs` in the mailbox, which is the only
 right that its syncer has. `mailbox_rules` says what that stands for; everything else is forbidden, but that an account
 renews its own token. Denatured kinds are served as what they are at the edge. Invariants: a credential that is revoked
-or expires ends open watches too; a status brings where it is from (EDGE_REVISION) and no other metadata; what one user
-asks of a mailbox in a time is bounded (`allowance`), and so are its open watches.
+or expires ends open watches too; a status brings where it is from (EDGE_REVISION) and no other metadata; the time
+of the event loop that one user of a mailbox takes is bounded (`loop_time`), and so are its Events (`allowance`) and its
+open watches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.catalog.edge_catalogs import MAX_CATALOGS
-from atoll.machinery.apiserver.filtered_rows import Rows, RowSource
+from atoll.machinery.apiserver.filtered_rows import Log, RowSource
 from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.edge.associated_states import STATES
 from atoll.machinery.edge.names import EDGE_REVISION, GROUP, MAILBOX_VIEW, VERSION
@@ -39,14 +40,16 @@ from atoll.virtualworkspaces.edge.allowance import Allowances, cost_of
 from atoll.virtualworkspaces.edge.carried import CONFIGS, CarriedReader, Mailbox
 from atoll.virtualworkspaces.edge.downsync_item import item_kind
 from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
+from atoll.virtualworkspaces.edge.loop_time import LoopTime
 from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
 from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, ITEMS, LEASES, MailboxRules, verbs
 from atoll.virtualworkspaces.edge.upsync_use import UpsyncUse
 from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
 
 SERVICE = MAILBOX_VIEW
-#: Most watches of a mailbox through the view that are open at a time, in each process: two syncers have a few.
-MAX_WATCHES = 100
+#: Most watches of a mailbox through the view that are open at a time, in each process: a syncer has one, and those of
+#: connections that broke last until that is noticed.
+MAX_WATCHES = 16
 _TOKENS = ("", "serviceaccounts", "token")
 
 
@@ -65,10 +68,11 @@ class MailboxView:
 
     own_segments = 0
 
-    def __init__(self, catalogs: Catalogs, authorizer: Authorizer, store: Rows, credentials: Credentials) -> None:
+    def __init__(self, catalogs: Catalogs, authorizer: Authorizer, store: Log, credentials: Credentials) -> None:
         self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
         self._credentials = credentials
         self._reader, self._use, self._allowances = CarriedReader(), UpsyncUse(), Allowances()
+        self._loop_time = LoopTime()
         self._kept: LruCache[int, tuple[Catalog, Catalog]] = LruCache(MAX_CATALOGS)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
@@ -87,12 +91,16 @@ class MailboxView:
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """Return the scope of a request.
 
-        Raises NotFound for a workspace without SyncerConfigs, TooManyRequests.
+        Raises NotFound for a workspace without SyncerConfigs, TurnPending, TooManyRequests.
         """
         info, cluster = request.info, request.cluster
         if not cluster or not is_listed(info):
             raise errors.not_served()
-        self._allowances.take(cluster, request.user.name, *cost_of(request, lambda: snapshot.total(cluster).used))
+        turns = self._loop_time.of(cluster, request.user.name)
+        request.took = turns.took
+        # Apart, so that a syncer with much to report is not taken for a silent one.
+        if (info.group, info.resource) != LEASES:
+            turns.take(request.http)
         if (info.group, info.resource, info.subresource) == _TOKENS:
             return self._renewal(request, snapshot, own)
         mailbox = self._mailbox(snapshot, cluster)
@@ -100,6 +108,9 @@ class MailboxView:
             raise errors.not_served()
         kind = mailbox.catalog.find(info.group, info.version, info.resource)
         rules = MailboxRules(mailbox, self._reader, info, kind, self._use) if kind is not None else None
+        # Behind all that a request is served again for, so that it takes once.
+        if (cost := cost_of(request)) is not None:
+            self._allowances.take(cluster, request.user.name, *cost)
         return RequestScope(
             authorize=self._authorizer_of(request, own, kind, rules),
             catalog=mailbox.catalog,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, Log, RowFilter
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Record
+from atoll.machinery.storage.contract import Page, Position, Record, Scope
 from atoll.virtualworkspaces.edge.carried import CONFIGS, Carried, CarriedReader, Mailbox, came_up, ref_of
+
+#: Rows of one page, whatever is shown of them: each is looked at, at some 10 us, and the loop is held meanwhile.
+PAGE_BYTES = 64 * 1024
 
 
 def is_readable(carried: Carried, type: ResourceType, value: bytes) -> bool:
@@ -24,7 +27,7 @@ def is_readable(carried: Carried, type: ResourceType, value: bytes) -> bool:
 class MailboxRows(FilteredRows):
     """A RowSource of the objects of `type`."""
 
-    def __init__(self, store: Rows, mailbox: Mailbox, reader: CarriedReader, type: ResourceType) -> None:
+    def __init__(self, store: Log, mailbox: Mailbox, reader: CarriedReader, type: ResourceType) -> None:
         self._mailbox, self._reader, self._type = mailbox, reader, type
         super().__init__(store, [mailbox.scope(each) for each in CONFIGS], self._filter)
 
@@ -33,6 +36,12 @@ class MailboxRows(FilteredRows):
         return RowFilter(
             (self._mailbox.cluster,), carried.mark, lambda cluster, value: is_readable(carried, type, value)
         )
+
+    def page(
+        self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = PAGE_BYTES
+    ) -> Page:
+        """Return a page, of PAGE_BYTES at most. Raises RevisionCompacted."""
+        return super().page(scope, at=at, after=after, limit=limit, size_bytes=min(size_bytes, PAGE_BYTES))
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None:
         """Return the object of a name, if it may be read."""

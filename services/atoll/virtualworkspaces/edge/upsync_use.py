@@ -17,6 +17,7 @@ from atoll.machinery.edge.categories import comes_up
 from atoll.machinery.edge.names import UPSYNCED
 from atoll.machinery.edge.upsync import BOUNDS, Bounds
 from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.virtualworkspaces.edge.carried import Mailbox, came_up, ref_of
@@ -61,6 +62,7 @@ class UpsyncUse:
         types |= {each.type for each in kinds if (each.group, each.plural) == _NAMESPACES}
         for type in types:
             for record in each_record(view, Scope(type, mailbox.cluster)):
+                checkpoint()
                 # Most objects go down; looking for the mark is a hundredth of decoding it.
                 if _MARK in record.value and came_up(ref_of(type, record.value), record.value):
                     objects, size_bytes = objects + 1, size_bytes + len(record.value)

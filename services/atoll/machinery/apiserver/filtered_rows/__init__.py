@@ -13,7 +13,7 @@ from __future__ import annotations
 from atoll.machinery.apiserver.filtered_rows.labelled_rows import LabelledRows
 from atoll.machinery.apiserver.filtered_rows.mapped_rows import MappedRows
 from atoll.machinery.apiserver.filtered_rows.merged_rows import EVERY_IDENTITY, MergedRows
-from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, RowFilter, Rows, RowSource
+from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, Log, RowFilter, Rows, RowSource
 from atoll.machinery.apiserver.filtered_rows.row_source import FilteredRows
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Choose",
     "FilteredRows",
     "LabelledRows",
+    "Log",
     "MappedRows",
     "MergedRows",
     "RowFilter",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.filtered_rows.feed_cursor import FeedCursor
-from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, RowFilter, Rows, key_of, values_at
+from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, Log, RowFilter, key_of, values_at
 from atoll.machinery.meta.objects import with_revision
 from atoll.machinery.storage.contract import Change, Operation, Scope
 
@@ -20,7 +20,7 @@ from atoll.machinery.storage.contract import Change, Operation, Scope
 class FilteredCursor(FeedCursor):
     """`storage.contract.Cursor`. Raises Compacted where a cursor of the store would."""
 
-    def __init__(self, store: Rows, scope: Scope, sources: Sequence[Scope], choose: Choose, revision: int) -> None:
+    def __init__(self, store: Log, scope: Scope, sources: Sequence[Scope], choose: Choose, revision: int) -> None:
         super().__init__(store, revision)
         self._scope, self._choose = scope, choose
         try:

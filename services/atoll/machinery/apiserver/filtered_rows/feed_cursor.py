@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from atoll.machinery.apiserver.filtered_rows.row_filter import Rows, key_of, values_at
+from atoll.machinery.apiserver.filtered_rows.row_filter import Log, key_of, values_at
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Change, Cursor, Scope
+from atoll.machinery.storage.contract import Change, LogCursor, Scope
 
 READ_LIMIT = 500
 _ROWS = -1
@@ -22,7 +22,7 @@ _ROWS = -1
 class Feed:
     """One cursor and its changes not yet returned. `source` is its number, _ROWS for rows that are shown."""
 
-    def __init__(self, cursor: Cursor, scope: Scope, source: int = _ROWS) -> None:
+    def __init__(self, cursor: LogCursor, scope: Scope, source: int = _ROWS) -> None:
         self.cursor, self.scope, self.source = cursor, scope, source
         self.read: list[Change] = []
 
@@ -42,7 +42,7 @@ class Feed:
 class FeedCursor:
     """`storage.contract.Cursor`. Raises RevisionCompacted where a cursor of the store would."""
 
-    def __init__(self, store: Rows, revision: int) -> None:
+    def __init__(self, store: Log, revision: int) -> None:
         self._store, self.position = store, revision
         self._feeds: list[Feed] = []
         #: What the last change causes, as far as it was not returned yet.
@@ -121,15 +121,16 @@ class FeedCursor:
 
     async def wait(self, serve: Callable[[], bool] | None = None) -> None:
         """Return once any of the cursors may have a change, or on `nudge`."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        waits = [asyncio.ensure_future(feed.cursor.wait()) for feed in self._feeds]
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.wait([self._waiter, *waits], return_when=asyncio.FIRST_COMPLETED)
+            if all(feed.cursor.attend(waiter) for feed in self._feeds):
+                await waiter
+            else:
+                await asyncio.sleep(0)
         finally:
             self._waiter = None
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            for feed in self._feeds:
+                feed.cursor.leave()
 
     def nudge(self) -> None:
         """Make a pending `wait` return."""

@@ -14,7 +14,17 @@ import msgspec
 
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
+from atoll.machinery.storage.contract import (
+    EVERYTHING,
+    Cursor,
+    Interest,
+    LogCursor,
+    Page,
+    Position,
+    Record,
+    Scope,
+    Snapshot,
+)
 
 
 class Rows(Protocol):
@@ -30,6 +40,12 @@ class Rows(Protocol):
     ) -> Page: ...
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor: ...
+
+
+class Log(Rows, Protocol):
+    """Rows of a store, or of a worker's."""
+
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LogCursor: ...
 
 
 class Reader(Protocol):

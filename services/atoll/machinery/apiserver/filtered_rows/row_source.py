@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from atoll.machinery.apiserver.filtered_rows.cursor import FilteredCursor
-from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, Reader, RowFilter, Rows, values_at
+from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, Log, Reader, RowFilter, values_at
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
@@ -22,7 +22,7 @@ class FilteredRows:
     The cluster of a given scope or key is the request's, and is ignored.
     """
 
-    def __init__(self, store: Rows, sources: Sequence[Scope], choose: Choose) -> None:
+    def __init__(self, store: Log, sources: Sequence[Scope], choose: Choose) -> None:
         """`sources` each name a cluster."""
         self._store, self._sources, self._choose = store, tuple(sources), choose
 

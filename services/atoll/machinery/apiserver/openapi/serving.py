@@ -56,7 +56,7 @@ class OpenApi:
         if kept is not None and (is_packed(request, kept) or kept.size_bytes <= _SMALL_BYTES):
             request.reply(reply(request, kept))
         else:
-            request.exchange.spawn(self._later(request, make))
+            request.spawn(self._later(request, make))
 
     async def _later(self, request: Request, make: _Make) -> None:
         try:

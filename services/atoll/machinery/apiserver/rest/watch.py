@@ -155,6 +155,7 @@ class Watch:
             await exchange.drain()
             if after is None:
                 break
+            await asyncio.sleep(0)
         if request.mark:
             self._write(exchange, frames.bookmark(self._call.kind, self._form, revision, initial_end=True))
         return revision

@@ -117,7 +117,7 @@ class Documents:
             raise errors.not_served()
         work = request.reply_read(answer(request, snapshot, segments))
         if work is not None:
-            request.exchange.spawn(work)
+            request.spawn(work)
 
     def _catalog(self, request: Request, snapshot: Snapshot) -> Catalog:
         if request.scope.catalog is not None:

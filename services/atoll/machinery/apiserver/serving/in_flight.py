@@ -38,13 +38,13 @@ class InFlight:
     def spawn(self, request: Request, work: Coroutine[object, object, None]) -> None:
         """Run the rest of a request as a task. Beyond MAX_TASKS of its workspace it is answered 429 at once."""
         if request.info.verb in _READS:
-            request.exchange.spawn(_run(request, work))
+            request.spawn(_run(request, work))
         elif self._tasks[request.cluster] >= MAX_TASKS:
             # The webhooks of one workspace, if they do not answer, would take the places of all others.
             work.close()
             fail(request, _too_many())
         else:
-            task = request.exchange.spawn(_run(request, _with_room(request, work)))
+            task = request.spawn(_run(request, _with_room(request, work)))
             # Counted before it begins: many requests may come in one turn of the loop.
             self.mutating += 1
             self._tasks[request.cluster] += 1

@@ -226,6 +226,8 @@ class RequestPipeline:
                 fail(request, error)
         except Exception as error:
             fail(request, error)
+        if request.took is not None:
+            request.took(time.monotonic() - request.started)
 
     async def _serve_after(self, exchange: Exchange, fetches: int, wait: Callable[[], Awaitable[None]]) -> None:
         """Serve a request from its beginning, at the then latest state."""

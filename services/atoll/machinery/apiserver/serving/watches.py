@@ -60,7 +60,7 @@ class Watches:
             still = StillAllowed(still_authorized(request), scope.depends_on, call.restrictions.rows is not None)
         self.open.add(call.cluster, watched, serving, still)
         wait_for = revision if revision > snapshot.revision else 0
-        request.exchange.spawn(self._run(request, call, serving, wait_for))
+        request.spawn(self._run(request, call, serving, wait_for))
 
     async def _run(self, request: Request, call: Call, serving: watch.Watch, wait_for: int) -> None:
         exchange = request.exchange

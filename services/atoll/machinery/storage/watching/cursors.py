@@ -156,6 +156,16 @@ class LmdbCursor:
         finally:
             self.waiter = self.serve = None
 
+    def attend(self, waiter: asyncio.Future[None]) -> bool:
+        """`contract.LogCursor.attend`."""
+        if not self._pending:
+            self.waiter = waiter
+        return not self._pending
+
+    def leave(self) -> None:
+        """`contract.LogCursor.leave`."""
+        self.waiter = None
+
     def close(self) -> None:
         """Unregister. Idempotent."""
         self._hub.unregister(self._scope, self, self._interest)
