@@ -52,9 +52,9 @@ async def test_a_request_waits_for_its_turn_and_others_are_served(
 
 async def test_a_refusal_is_held_back_and_others_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with clients(tmp_path) as (direct, inside):
-        monkeypatch.setattr(loop_time, "LONGEST_WAIT_S", 0.0)
         holds_the_loop(monkeypatch, 2.0)
         assert (await inside.send("GET", PATH))[0] == 404
+        monkeypatch.setattr(loop_time, "LONGEST_WAIT_S", 0.0)
         refused = asyncio.create_task(inside.send("GET", PATH))
         await asyncio.sleep(0)
         assert (await direct.send("GET", "/version"))[0] == 200

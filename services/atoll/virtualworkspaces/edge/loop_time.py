@@ -21,7 +21,9 @@ from atoll.virtualworkspaces.edge.allowance import refusal
 #: The part of the loop's time that a user has while it has not used up what it may take at once.
 SHARE = 0.25
 #: Seconds of the loop in a second, and at once.
-RATE, BURST_S = 0.1, 1.0
+RATE, BURST_S = 0.1, 2.0
+#: What a write holds the loop for behind its answer and before: its commit, the log's stream, and who follows it.
+WRITE_S = 0.0015
 #: Requests of a user that wait, and how long the first of them may have to; beyond that they are refused.
 MAX_WAITING, LONGEST_WAIT_S = 200, 10.0
 #: Users whose use is kept; one that is forgotten has its burst again.

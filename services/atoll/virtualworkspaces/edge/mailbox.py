@@ -40,11 +40,11 @@ from atoll.virtualworkspaces.edge.allowance import Allowances, cost_of
 from atoll.virtualworkspaces.edge.carried import CONFIGS, CarriedReader, Mailbox
 from atoll.virtualworkspaces.edge.downsync_item import item_kind
 from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
-from atoll.virtualworkspaces.edge.loop_time import LoopTime
+from atoll.virtualworkspaces.edge.loop_time import WRITE_S, LoopTime
 from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
 from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, ITEMS, LEASES, MailboxRules, verbs
 from atoll.virtualworkspaces.edge.upsync_use import UpsyncUse
-from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
 SERVICE = MAILBOX_VIEW
 #: Most watches of a mailbox through the view that are open at a time, in each process: a syncer has one, and those of
@@ -109,6 +109,8 @@ class MailboxView:
         kind = mailbox.catalog.find(info.group, info.version, info.resource)
         rules = MailboxRules(mailbox, self._reader, info, kind, self._use) if kind is not None else None
         # Behind all that a request is served again for, so that it takes once.
+        if info.is_resource and info.verb not in READ_VERBS:
+            turns.took(WRITE_S)
         if (cost := cost_of(request)) is not None:
             self._allowances.take(cluster, request.user.name, *cost)
         return RequestScope(
