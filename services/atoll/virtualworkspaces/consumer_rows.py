@@ -15,17 +15,8 @@ from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import annotations_of, decode, encode_json
 from atoll.machinery.meta.wellknown import CLUSTER
-from atoll.machinery.storage.contract import (
-    EVERYTHING,
-    Change,
-    Cursor,
-    Interest,
-    Page,
-    Position,
-    Record,
-    Scope,
-    Snapshot,
-)
+from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Page, Position, Record, Scope, Snapshot
+from atoll.machinery.storage.cursor import Cursor
 
 
 class ConsumerRows:
@@ -63,7 +54,7 @@ class ConsumerRows:
 
 
 class _ConsumerCursor:
-    """`storage.contract.Cursor`."""
+    """`storage.cursor.Cursor`."""
 
     def __init__(self, cursor: Cursor, consumer: str) -> None:
         self._cursor, self._consumer = cursor, consumer

@@ -17,7 +17,6 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import (
     EVERYTHING,
     Change,
-    Cursor,
     Interest,
     Page,
     Position,
@@ -26,6 +25,7 @@ from atoll.machinery.storage.contract import (
     Scope,
     Snapshot,
 )
+from atoll.machinery.storage.cursor import Cursor
 
 
 class CopiedRows:
@@ -72,7 +72,7 @@ class CopiedRows:
 
 
 class _CopiedCursor:
-    """`storage.contract.Cursor`."""
+    """`storage.cursor.Cursor`."""
 
     def __init__(self, cursor: Cursor, scope: Scope, consumer: str) -> None:
         self._cursor, self._scope, self._consumer = cursor, scope, consumer

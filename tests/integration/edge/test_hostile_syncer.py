@@ -27,14 +27,15 @@ import atoll.virtualworkspaces.edge.mailbox as m
 import atoll.virtualworkspaces.edge.mailbox_rules as r
 import atoll.virtualworkspaces.edge.upsync_use as u
 kept, rates = {}, a.Allowances()
+took, take = t.Turns.took, a.Allowances.take
 t.LoopTime.of = lambda self, cluster, user: kept.setdefault((cluster, user), t.Turns())
-t.Turns.took = lambda self, seconds, took=t.Turns.took: took(self, 0.001 if seconds else 0.0)
+t.Turns.took = lambda self, seconds: took(self, 0.001 if seconds else 0.0)
 m.WRITE_S = 0.0
 t.SHARE = 1.0
 t.RATE = 0.0001
 t.BURST_S = 0.05
 t.LONGEST_WAIT_S = 0.0
-a.Allowances.take = lambda self, *arguments, take=a.Allowances.take: take(rates, *arguments)
+a.Allowances.take = lambda self, *arguments: take(rates, *arguments)
 a.EVENT_WRITES = a.Rate(0.01, 20.0)
 u.MOST = u.Bounds(3, 20_000)
 u.COUNT_AGAIN_S = u._REST = 0

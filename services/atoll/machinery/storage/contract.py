@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.cursor import LogCursor
 from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.limits import Limit, TotalObjects, WithinLimits
 
@@ -428,36 +429,6 @@ class Snapshot(Rows, Protocol):
 
     def under_deletion(self) -> Iterator[ObjectKey | None]:
         """Yield every object whose deletion has begun, in all clusters; None after each page of rows without one."""
-
-
-class Cursor(Protocol):
-    """A watch: a position in the log. Costs a number and a wake-up registration; close it."""
-
-    @property
-    def position(self) -> int:
-        """Every change at or below it was read."""
-
-    def read(self, limit: int = 500) -> Sequence[Change]:
-        """Return the next changes in scope, in order, each once, and advance; cursors may share the sequence. Fewer
-        than `limit`: all up to `position` were returned. Raise RevisionCompacted if compaction passed it."""
-
-    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
-        """Return at a change in scope since the last read, or on `nudge`. `serve` goes first; true keeps waiting."""
-
-    def nudge(self) -> None:
-        """Make a pending `wait` return, even without a change."""
-
-    def close(self) -> None: ...
-
-
-class LogCursor(Cursor, Protocol):
-    """A cursor of the store itself, of which many may be waited for at once without a task each."""
-
-    def attend(self, waiter: asyncio.Future[None]) -> bool:
-        """Have `waiter` end where `wait` would return, until `leave`; false if that is now."""
-
-    def leave(self) -> None:
-        """End nothing any more. Idempotent."""
 
 
 class Store(Protocol):

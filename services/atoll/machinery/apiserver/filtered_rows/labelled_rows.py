@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Scope, Snapshot, Store
+from atoll.machinery.storage.contract import EVERYTHING, Interest, Page, Position, Scope, Snapshot, Store
+from atoll.machinery.storage.cursor import Cursor
 
 
 class LabelledRows:

@@ -130,7 +130,7 @@ class LmdbCursor:
             self._pending = True
 
     def nudge(self) -> None:
-        """`contract.Cursor.nudge`."""
+        """`cursor.Cursor.nudge`."""
         waiter = self.waiter
         if waiter is None or self.queued or waiter.done():
             return
@@ -145,7 +145,7 @@ class LmdbCursor:
         self.queued = True
 
     async def wait(self, serve: Callable[[], bool] | None = None) -> None:
-        """`contract.Cursor.wait`; always yield to the loop."""
+        """`cursor.Cursor.wait`; always yield to the loop."""
         if self._pending:
             await asyncio.sleep(0)
             return
@@ -157,13 +157,13 @@ class LmdbCursor:
             self.waiter = self.serve = None
 
     def attend(self, waiter: asyncio.Future[None]) -> bool:
-        """`contract.LogCursor.attend`."""
+        """`cursor.LogCursor.attend`."""
         if not self._pending:
             self.waiter = waiter
         return not self._pending
 
     def leave(self) -> None:
-        """`contract.LogCursor.leave`."""
+        """`cursor.LogCursor.leave`."""
         self.waiter = None
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class LmdbCursor:
         return unpack_counter(row).last if row is not None else None
 
     def read(self, limit: int = 500) -> Sequence[Change]:
-        """`contract.Cursor.read`."""
+        """`cursor.Cursor.read`."""
         if not self._pending:
             self.position = max(self.position, self._hub.last)
             return ()
