@@ -20,8 +20,7 @@ from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import COPIES_GROUP, LOGICAL_CLUSTERS, is_copy
 from atoll.machinery.meta.wellknown import MOVED_TO, SINGLETON
-from atoll.machinery.storage.contract import Change, CorruptRecord, Operation, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import Change, CorruptRecord, Cursor, Operation, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import position_after
 from atoll.machinery.stream.subjects import STATE, control_subject, group_filter, resource_filter
 from atoll.replication.needed_clusters import CHILD, MOVED, NAMED, ROWS, SOUGHT, NeededClusters, Reason, Workspace

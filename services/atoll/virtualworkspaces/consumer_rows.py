@@ -15,8 +15,17 @@ from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import annotations_of, decode, encode_json
 from atoll.machinery.meta.wellknown import CLUSTER
-from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Page, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import (
+    EVERYTHING,
+    Change,
+    Cursor,
+    Interest,
+    Page,
+    Position,
+    Record,
+    Scope,
+    Snapshot,
+)
 
 
 class ConsumerRows:
@@ -54,7 +63,7 @@ class ConsumerRows:
 
 
 class _ConsumerCursor:
-    """`storage.cursor.Cursor`."""
+    """`storage.contract.Cursor`."""
 
     def __init__(self, cursor: Cursor, consumer: str) -> None:
         self._cursor, self._consumer = cursor, consumer

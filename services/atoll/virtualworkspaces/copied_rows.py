@@ -17,6 +17,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import (
     EVERYTHING,
     Change,
+    Cursor,
     Interest,
     Page,
     Position,
@@ -25,7 +26,6 @@ from atoll.machinery.storage.contract import (
     Scope,
     Snapshot,
 )
-from atoll.machinery.storage.cursor import Cursor
 
 
 class CopiedRows:
@@ -72,7 +72,7 @@ class CopiedRows:
 
 
 class _CopiedCursor:
-    """`storage.cursor.Cursor`."""
+    """`storage.contract.Cursor`."""
 
     def __init__(self, cursor: Cursor, scope: Scope, consumer: str) -> None:
         self._cursor, self._scope, self._consumer = cursor, scope, consumer

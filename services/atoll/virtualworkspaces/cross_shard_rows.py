@@ -14,8 +14,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.filtered_rows import Choose, FilteredRows, Log
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import EVERYTHING, Interest, Page, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.cursor import LogCursor
+from atoll.machinery.storage.contract import EVERYTHING, Interest, LogCursor, Page, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import PAGE, position_after
 
 

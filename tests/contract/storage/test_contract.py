@@ -14,6 +14,7 @@ from atoll.machinery.storage.contract import (
     Change,
     Check,
     ClusterEmpty,
+    Cursor,
     Delete,
     DeletePrefix,
     Flag,
@@ -31,7 +32,6 @@ from atoll.machinery.storage.contract import (
     Scope,
     Store,
 )
-from atoll.machinery.storage.cursor import Cursor
 from harness.data.stores import CONFIGMAPS, create, delete, key, listed, pages, put
 
 SECRETS = ResourceType("", "secrets")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.cursor import LogCursor
 from atoll.machinery.storage.fencing import FencingToken
 from atoll.machinery.storage.limits import Limit, TotalObjects, WithinLimits
 
@@ -370,9 +369,7 @@ class ReplicaView(Rows, Protocol):
     def count(self) -> int:
         """The local apply count: the number of changes of replicas and routes so far. Never falls."""
 
-    def shard_of(self, cluster: str) -> str:
-        """Return the shard of a cluster, "" without a route."""
-
+    def shard_of(self, cluster: str) -> str: ...  # "" without a route
     def route_of(self, cluster: str) -> ClusterRoute | None: ...
 
     def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
@@ -421,14 +418,36 @@ class Snapshot(Rows, Protocol):
     def identities(self, group: str, resource: str) -> list[str]:
         """Return every identity under which objects of a resource were ever stored, sorted."""
 
-    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
-        """Return the objects with an ownerReference to this uid."""
-
-    def all_owned(self) -> Iterator[ObjectKey]:
-        """Yield every object with an owner, in all clusters; once for each of its owners."""
-
+    def owned(self, cluster: str, uid: str) -> list[ObjectKey]: ...  # those with an ownerReference to this uid
+    def all_owned(self) -> Iterator[ObjectKey]: ...  # in all clusters; each once for each of its owners
     def under_deletion(self) -> Iterator[ObjectKey | None]:
         """Yield every object whose deletion has begun, in all clusters; None after each page of rows without one."""
+
+
+class Cursor(Protocol):
+    """A watch: a position in the log. Costs a number and a wake-up registration; close it."""
+
+    @property
+    def position(self) -> int:
+        """Every change at or below it was read."""
+
+    def read(self, limit: int = 500) -> Sequence[Change]:
+        """Return the next changes in scope, in order, each once, and advance; cursors may share the sequence. Fewer
+        than `limit`: all up to `position` were returned. Raise RevisionCompacted if compaction passed it."""
+
+    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
+        """Return at a change in scope since the last read, or on `nudge`. `serve` goes first; true keeps waiting."""
+
+    def nudge(self) -> None: ...  # makes a pending `wait` return, even without a change
+    def close(self) -> None: ...
+
+
+class LogCursor(Cursor, Protocol):
+    """A cursor of the store itself. Many may be waited for at once: `attend` has `waiter` end where `wait` would
+    return, until `leave`; false if that is now."""
+
+    def attend(self, waiter: asyncio.Future[None]) -> bool: ...
+    def leave(self) -> None: ...
 
 
 class Store(Protocol):

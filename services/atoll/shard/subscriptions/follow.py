@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.storage.contract import Change, RevisionCompacted, Scope, Store, StoreIdentity
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import Change, Cursor, RevisionCompacted, Scope, Store, StoreIdentity
 from atoll.machinery.stream.events import NO_HOLE, Event, Operation
 from atoll.machinery.stream.subjects import CHANGES
 from atoll.machinery.stream.tenants.structured_events import (

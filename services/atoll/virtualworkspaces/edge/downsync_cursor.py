@@ -25,7 +25,7 @@ _DEFINING = (CRDS, API_BINDINGS)
 
 
 class DownsyncCursor(FeedCursor):
-    """`storage.cursor.Cursor`; `mailbox` returns it with the kinds that it serves now."""
+    """`storage.contract.Cursor`; `mailbox` returns it with the kinds that it serves now."""
 
     def __init__(self, store: Log, mailbox: Callable[[], Mailbox], reader: CarriedReader, revision: int) -> None:
         super().__init__(store, revision)

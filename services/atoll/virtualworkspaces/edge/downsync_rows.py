@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager
 
 from atoll.machinery.apiserver.filtered_rows.row_filter import Log, Reader, values_at
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import EVERYTHING, Interest, Page, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 from atoll.virtualworkspaces.edge.carried import (
     CONFIGS,
     Carried,

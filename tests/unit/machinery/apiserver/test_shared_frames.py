@@ -14,8 +14,7 @@ from atoll.machinery.kinds import protobuf
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, Expired, InternalError
-from atoll.machinery.storage.contract import Change, Interest, Operation, Scope
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import Change, Cursor, Interest, Operation, Scope
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.data.stores import CONFIGMAPS, key, put, store_options
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import Change, DeletePrefix, Operation, RevisionCompacted, Scope
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import Change, Cursor, DeletePrefix, Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.reading.log_reader import LogReader
 from atoll.machinery.storage.watching.cursors import SCAN_ROWS

@@ -18,7 +18,7 @@ from atoll.machinery.storage.contract import Change, Operation, Scope
 
 
 class FilteredCursor(FeedCursor):
-    """`storage.cursor.Cursor`. Raises Compacted where a cursor of the store would."""
+    """`storage.contract.Cursor`. Raises Compacted where a cursor of the store would."""
 
     def __init__(self, store: Log, scope: Scope, sources: Sequence[Scope], choose: Choose, revision: int) -> None:
         super().__init__(store, revision)

@@ -13,8 +13,7 @@ from itertools import islice
 
 from atoll.machinery.apiserver.filtered_rows.row_filter import Log, key_of, values_at
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Change, Scope
-from atoll.machinery.storage.cursor import LogCursor
+from atoll.machinery.storage.contract import Change, LogCursor, Scope
 
 READ_LIMIT = 500
 _ROWS = -1
@@ -41,7 +40,7 @@ class Feed:
 
 
 class FeedCursor:
-    """`storage.cursor.Cursor`. Raises RevisionCompacted where a cursor of the store would."""
+    """`storage.contract.Cursor`. Raises RevisionCompacted where a cursor of the store would."""
 
     def __init__(self, store: Log, revision: int) -> None:
         self._store, self.position = store, revision

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from atoll.machinery.storage.contract import EVERYTHING, Interest, Page, Position, Scope, Snapshot, Store
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Scope, Snapshot, Store
 
 
 class LabelledRows:

@@ -19,6 +19,7 @@ from atoll.machinery.meta.objects import with_revision
 from atoll.machinery.storage.contract import (
     EVERYTHING,
     Change,
+    Cursor,
     Interest,
     Operation,
     Page,
@@ -27,7 +28,6 @@ from atoll.machinery.storage.contract import (
     Scope,
     Snapshot,
 )
-from atoll.machinery.storage.cursor import Cursor
 
 READ_LIMIT = 500
 #: Reads of hidden rows in one call, before it yields to other tasks.
@@ -75,7 +75,7 @@ class MappedRows:
 
 
 class _MappedCursor:
-    """`storage.cursor.Cursor` over shown rows."""
+    """`storage.contract.Cursor` over shown rows."""
 
     def __init__(self, cursor: Cursor, show: Show) -> None:
         self._cursor, self._show = cursor, show

@@ -23,6 +23,7 @@ from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.storage.contract import (
     EVERYTHING,
     Change,
+    Cursor,
     Interest,
     Page,
     Position,
@@ -32,7 +33,6 @@ from atoll.machinery.storage.contract import (
     Snapshot,
     Store,
 )
-from atoll.machinery.storage.cursor import Cursor
 
 #: The identity of a kind whose rows are those of every identity.
 EVERY_IDENTITY = "*"
@@ -130,7 +130,7 @@ def _types(snapshot: Snapshot, type: ResourceType) -> list[ResourceType]:
 
 
 class _MergedCursor:
-    """`storage.cursor.Cursor` over the whole log: which identities there will be is not known before."""
+    """`storage.contract.Cursor` over the whole log: which identities there will be is not known before."""
 
     def __init__(self, store: Store, scope: Scope, revision: int) -> None:
         self._store, self._scope, self.position = store, scope, revision

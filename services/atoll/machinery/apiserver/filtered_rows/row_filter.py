@@ -14,8 +14,17 @@ import msgspec
 
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import EVERYTHING, Interest, Page, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.cursor import Cursor, LogCursor
+from atoll.machinery.storage.contract import (
+    EVERYTHING,
+    Cursor,
+    Interest,
+    LogCursor,
+    Page,
+    Position,
+    Record,
+    Scope,
+    Snapshot,
+)
 
 
 class Rows(Protocol):

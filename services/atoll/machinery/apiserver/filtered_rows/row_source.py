@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager
 from atoll.machinery.apiserver.filtered_rows.cursor import FilteredCursor
 from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, Log, Reader, RowFilter, values_at
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import EVERYTHING, Interest, Page, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
 

@@ -28,8 +28,7 @@ from atoll.machinery.apiserver.rest import frames
 from atoll.machinery.apiserver.rest.list import Convert
 from atoll.machinery.meta.objects import encode_json, with_revision
 from atoll.machinery.meta.status import ApiError, NotAcceptable
-from atoll.machinery.storage.contract import Change, Interest, Operation, RevisionCompacted, Scope
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import Change, Cursor, Interest, Operation, RevisionCompacted, Scope
 from atoll.machinery.wire.exchange import Exchange, Headers
 
 BOOKMARK_INTERVAL_S = 60.0

@@ -38,8 +38,7 @@ from atoll.machinery.meta.types import (
     SECRETS,
     SERVICE_ACCOUNTS,
 )
-from atoll.machinery.storage.contract import GateState, Scope, Snapshot, Store
-from atoll.machinery.storage.cursor import Cursor
+from atoll.machinery.storage.contract import Cursor, GateState, Scope, Snapshot, Store
 
 READ_LIMIT = 500
 #: Types that decide how a cluster's kinds are served, and whether the cluster is served.

@@ -130,7 +130,7 @@ class LmdbCursor:
             self._pending = True
 
     def nudge(self) -> None:
-        """`cursor.Cursor.nudge`."""
+        """`contract.Cursor.nudge`."""
         waiter = self.waiter
         if waiter is None or self.queued or waiter.done():
             return
@@ -145,7 +145,7 @@ class LmdbCursor:
         self.queued = True
 
     async def wait(self, serve: Callable[[], bool] | None = None) -> None:
-        """`cursor.Cursor.wait`; always yield to the loop."""
+        """`contract.Cursor.wait`; always yield to the loop."""
         if self._pending:
             await asyncio.sleep(0)
             return
@@ -157,13 +157,13 @@ class LmdbCursor:
             self.waiter = self.serve = None
 
     def attend(self, waiter: asyncio.Future[None]) -> bool:
-        """`cursor.LogCursor.attend`."""
+        """`contract.LogCursor.attend`."""
         if not self._pending:
             self.waiter = waiter
         return not self._pending
 
     def leave(self) -> None:
-        """`cursor.LogCursor.leave`."""
+        """`contract.LogCursor.leave`."""
         self.waiter = None
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class LmdbCursor:
         return unpack_counter(row).last if row is not None else None
 
     def read(self, limit: int = 500) -> Sequence[Change]:
-        """`cursor.Cursor.read`."""
+        """`contract.Cursor.read`."""
         if not self._pending:
             self.position = max(self.position, self._hub.last)
             return ()
