@@ -2,8 +2,8 @@
 
 Leases of all mailboxes come by the export's view, which claims them. The moment of a renewal is its resourceVersion, as
 a revision counts microseconds of the center's clock: what an edge cluster takes for the time does not matter.
-Invariant: nothing is written but a change of health and, every five minutes, the time. A missing list has it written
-once it is there.
+Invariant: nothing is written but a change of health and, every five minutes or a little later, the time. A missing list
+has it written once it is there. A renewal is looked at only when the one before it would be overdue.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Heartbeats:
         self._renewals: dict[str, float] = {}
         #: Mailboxes whose list was not there to be written.
         self._unlisted: set[str] = set()
+        #: Mailboxes that are looked at before their syncer would be overdue, so that a renewal changes nothing.
+        self._awaited: set[str] = set()
 
     async def follow(self, client: Client) -> None:
         """Watch the Leases on one shard, until cancelled."""
@@ -80,10 +82,12 @@ class Heartbeats:
             self._renewals.pop(cluster, None)
         else:
             self._renewals[cluster] = int(new["metadata"]["resourceVersion"]) / 1e6
-        self.queue.add(cluster)
+        if new is None or cluster not in self._awaited:
+            self.queue.add(cluster)
 
     async def reconcile(self, mailbox: str) -> Requeue:
         """Write what a heartbeat, or its absence, changes; return when the next one is overdue."""
+        self._awaited.discard(mailbox)
         target, renewed_s, now_s = self._target_of(mailbox), self._renewals.get(mailbox), time.time()
         if target is None:
             self._unlisted.discard(mailbox)
@@ -98,7 +102,10 @@ class Heartbeats:
         if mailbox in self._unlisted:
             return UNLISTED
         left_s = renewed_s + SILENT_S - now_s if renewed_s is not None else 0.0
-        return left_s if left_s > 0 else None
+        if left_s <= 0:
+            return None
+        self._awaited.add(mailbox)
+        return left_s
 
     def _has_read(self, mailbox: str) -> bool:
         """Whether the Leases on the shard of a mailbox were seen."""

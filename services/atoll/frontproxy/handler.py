@@ -10,6 +10,7 @@ a second at most. Invariants: a request goes to one backend, or is refused; iden
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from atoll.frontproxy.errors import (
 )
 from atoll.frontproxy.mapping import Mapping, MappingTable
 from atoll.frontproxy.metrics import PROXY, ProxyMetrics
+from atoll.frontproxy.renewals import Renewals, is_renewal
 from atoll.frontproxy.route_table import Routes, RouteTable
 from atoll.frontproxy.shard_heads import PSEUDONYM, ShardHeads, fields
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
@@ -113,6 +115,7 @@ class ProxyHandler:
         self._parts = parts
         self._shard_heads = ShardHeads(parts.authentication)
         self._unknown_workspace = UnknownWorkspace()
+        self._renewals = Renewals()
 
     # BodyPolicy
 
@@ -337,7 +340,19 @@ class ProxyHandler:
         endless = info.verb == "watch" or (bool(info.query) and _asks_for_watch(info))
         self._parts.metrics.open += 1
         owner = _RelayedRequest(request, self._parts.metrics, to)
-        Relay(request.exchange, backend, head, owner, endless=endless).start()
+        relay = Relay(request.exchange, backend, head, owner, endless=endless)
+        if info.service and is_renewal(info):
+            request.exchange.spawn(self._send_with_others(relay))
+        else:
+            relay.start()
+
+    async def _send_with_others(self, relay: Relay) -> None:
+        try:
+            await self._renewals.turn()
+        except asyncio.CancelledError:
+            relay.cut()  # The client is gone, or its request was refused.
+            raise
+        relay.start()
 
     def _count(self, request: ProxyRequest, to: str, code: int) -> None:
         self._parts.metrics.count(to, code, request.began_s)

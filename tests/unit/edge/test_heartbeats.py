@@ -11,6 +11,7 @@ import pytest
 from atoll.edge.export_view import UNREAD
 from atoll.edge.heartbeats import REFRESH_S, SILENT_S, TIME, UNLISTED, Heartbeats, heartbeat_status
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.edge.names import GROUP
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import Object, status_of
@@ -116,6 +117,40 @@ async def test_a_renewed_lease_writes_once_and_is_looked_at_again_when_it_would_
     assert await found.reconcile("m") is None
     assert inside.patches == ["syncerconfigs", "synctargets"] * 2
     assert healthy(status_of(target))["Ready"] == "False"
+
+
+async def test_a_renewal_is_looked_at_when_the_one_before_it_would_be_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    target: Object = {"apiVersion": f"{GROUP}/v2alpha1", "metadata": {"name": "t", "annotations": {}}}
+    inside, now_s = Inside(target), [RENEWED_S]
+    monkeypatch.setattr("atoll.edge.heartbeats.time.time", lambda: now_s[0])
+    found = Heartbeats(lambda _: inside, lambda _: target, lambda _: inside)  # type: ignore[arg-type,return-value]
+
+    def seen(at_s: float, *, is_gone: bool = False) -> int:
+        """Have a Lease be renewed, or go; return how many mailboxes are to be looked at now."""
+        metadata = {"name": "syncer", "namespace": "default", "resourceVersion": str(int(at_s * 1e6))}
+        lease = {"metadata": {**metadata, "annotations": {"kcp.io/cluster": "m"}}}
+        found._seen(lease if is_gone else None, None if is_gone else lease)
+        return found.queue.depth
+
+    async def look() -> Requeue:
+        key, _ = await found.queue.take()
+        requeue = await found.reconcile(key)
+        found.queue.done(key)
+        return requeue
+
+    assert seen(RENEWED_S) == 1
+    assert await look() == SILENT_S
+    for number in (1, 2):
+        assert seen(RENEWED_S + 30 * number) == 0, "it was heard in time"
+    now_s[0] = RENEWED_S + SILENT_S
+    assert await found.reconcile("m") == 60, "what was heard meanwhile counts"
+    now_s[0] = RENEWED_S + 60 + SILENT_S
+    assert await found.reconcile("m") is None
+    assert healthy(status_of(target))["Ready"] == "False"
+    assert seen(now_s[0]) == 1, "a silent one is heard at once"
+    await look()
+    assert healthy(status_of(target))["Ready"] == "True"
+    assert seen(now_s[0] + 1, is_gone=True) == 1
 
 
 async def test_a_heartbeat_before_the_list_is_written_into_it_soon_after_it_is_there() -> None:
