@@ -2,7 +2,7 @@
 
 The mailbox controller calls `ensure`. What placed kinds need beside it comes as copies of the workspaces' own bindings.
 Invariants: only a binding with the mark of this controller is deleted, and only once nothing of its kinds is left in
-the mailbox.
+the mailbox. Where no export is configured, a mailbox is looked at once by all processes that work in turn.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 import structlog
 
 from atoll.edge.kinds import BINDINGS
+from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.client.resource import Resource
@@ -31,10 +32,10 @@ PAGE = 100
 
 
 class MailboxBindings:
-    """`client` has all rights in mailboxes, and may bind the exports."""
+    """`client` has all rights in mailboxes, and may bind the exports. `store` knows in which there is nothing to do."""
 
-    def __init__(self, client: Client, exports: Collection[ExportName]) -> None:
-        self._client, self.exports = client, sorted(exports)
+    def __init__(self, client: Client, exports: Collection[ExportName], store: EdgeStore) -> None:
+        self._client, self.exports, self._store = client, sorted(exports), store
         #: Mailboxes whose bindings are as they should be.
         self._done: set[str] = set()
 
@@ -53,10 +54,21 @@ class MailboxBindings:
         self._done.add(mailbox)
         is_done = False
         try:
-            is_done = await self._ensure(mailbox)
+            is_done = await self._is_done(mailbox)
         finally:
             if not is_done:
                 self._done.discard(mailbox)
+        return is_done
+
+    async def _is_done(self, mailbox: str) -> bool:
+        is_bare = self._store.is_bare(mailbox)
+        if is_bare and not self.exports:
+            return True
+        if is_bare:
+            await self._store.put_bare(mailbox, is_bare=False)
+        is_done = await self._ensure(mailbox)
+        if is_done and not self.exports:
+            await self._store.put_bare(mailbox, is_bare=True)
         return is_done
 
     async def _ensure(self, mailbox: str) -> bool:

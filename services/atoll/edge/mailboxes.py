@@ -22,7 +22,6 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, head, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.edge.categories import ExportName
 from atoll.machinery.edge.names import GROUP, THE_ONE
 from atoll.machinery.edge.syncerconfigs import unwritten_list
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
@@ -76,9 +75,9 @@ class Mailboxes:
 
     name = "mailbox-controller"
 
-    def __init__(self, client: Client, parent: str, home: str, export: str, bindings: Collection[ExportName]) -> None:
+    def __init__(self, client: Client, parent: str, home: str, export: str, bindings: MailboxBindings) -> None:
         self._home, self._parent = home, client.cluster(parent)
-        self._bindings = MailboxBindings(client, bindings)
+        self._bindings = bindings
         self._follow: Follow | None = None
         self.queue: WorkQueue[str] = WorkQueue()
         #: Logical cluster -> name of the mailbox.

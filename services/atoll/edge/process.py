@@ -27,6 +27,7 @@ from atoll.edge.config import EdgeControllersConfig
 from atoll.edge.duty import Duty, LoneDuty, SharedDuty
 from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.initializer import Initializer
+from atoll.edge.mailbox_bindings import MailboxBindings
 from atoll.edge.mailboxes import Mailboxes
 from atoll.edge.objects import service
 from atoll.edge.placement_translator.projection import MAX_REQUESTS, Projection
@@ -97,7 +98,8 @@ async def start(config: EdgeControllersConfig) -> None:
         ]
         home = first.target.workspace
         parent = config.mailbox_parent or home
-        mailboxes = Mailboxes(first, parent, home, export, config.built_ins.mailbox_exports)
+        bindings = MailboxBindings(first, config.built_ins.mailbox_exports, store)
+        mailboxes = Mailboxes(first, parent, home, export, bindings)
         resolver = WhereResolver(second, export)
         translator = PlacementTranslator(third, parent, export, config.built_ins, store)
         summarizer = StatusSummarizer(fourth, export, translator.placed)

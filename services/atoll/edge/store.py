@@ -17,7 +17,7 @@ POSITIONS, APPLIED, TENURE = "positions", "applied", "tenure"
 TRIM_S = 1.0
 _ACQUIRED = b"acquired"
 #: First bytes of keys in APPLIED that say what of a mailbox need not be read.
-SWEPT, KINDS = b"s", b"k"
+SWEPT, KINDS, BARE = b"s", b"k", b"b"
 
 
 class EdgeStore:
@@ -40,7 +40,7 @@ class EdgeStore:
         is_resumed = before == former.encode()
         rows: dict[bytes, bytes | None] = {}
         if not is_resumed:
-            rows = {key: None for prefix in (SWEPT, KINDS) for key, _ in self.applied.items(prefix)}
+            rows = {key: None for prefix in (SWEPT, KINDS, BARE) for key, _ in self.applied.items(prefix)}
         if rows or (before or b"") != acquired.encode():
             self.write({APPLIED: rows, TENURE: {_ACQUIRED: acquired.encode() or None}})
         return is_resumed
@@ -48,6 +48,15 @@ class EdgeStore:
     def write(self, changes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         """Write rows of tables in one durable commit; None deletes a row."""
         self._file.write(changes)
+
+    def is_bare(self, mailbox: str) -> bool:
+        """Whether a mailbox has no binding of this service's configuration."""
+        return self.applied.get(BARE + mailbox.encode()) is not None
+
+    async def put_bare(self, mailbox: str, *, is_bare: bool) -> None:
+        """Take down whether it has none. That of a mailbox which went stays until another process worked."""
+        rows = {BARE + mailbox.encode(): b"1" if is_bare else None}
+        await asyncio.to_thread(self.write, {APPLIED: rows})
 
     async def keep_small(self) -> None:
         """Have the pages that were read count as memory of the process for a moment only, until cancelled."""
