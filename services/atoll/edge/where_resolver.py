@@ -148,8 +148,7 @@ class WhereResolver:
 
     def _access_changed(self, cluster: str) -> None:
         """Resolve what selects Locations of a workspace ("*": of any) anew."""
-        for each in self._index.inventories() if cluster == "*" else [cluster]:
-            self._add(self._index.placements_in(each))
+        self._add(self._index.placements() if cluster == "*" else self._index.placements_in(cluster))
 
     def _add(self, placements: set[Key]) -> None:
         for cluster, name in placements:

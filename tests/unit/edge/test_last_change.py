@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from atoll.edge.placement_translator.content import Item
+from atoll.edge.placement_translator.content import Content, Item
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.topology import Topology
@@ -71,6 +71,12 @@ def store(tmp_path: Path) -> Iterator[EdgeStore]:
     found.close()
 
 
+def content_of(contents: Contents) -> Content:
+    found = contents.get("w")
+    assert found is not None
+    return found
+
+
 def contents_of(workspace: Workspace, store: EdgeStore) -> Contents:
     topology = Topology()
     topology.names = lambda cluster: ["p"]  # type: ignore[method-assign]
@@ -94,6 +100,18 @@ async def test_a_revision_of_what_is_not_sent_is_no_change_also_after_a_restart(
     again = contents_of(workspace, store)
     assert (await workspace.read(again, 9)).revision == 5, "a write that changes nothing, seen by another process"
     assert (await workspace.read(again, 11, data={"k": "2"})).revision == 11, "an edit"
+
+
+async def test_an_edit_is_told_from_what_is_sent_for_the_first_time_also_after_a_restart(store: EdgeStore) -> None:
+    workspace = Workspace()
+    contents, edited = contents_of(workspace, store), list[set[ObjectRef]]()
+    for is_new, value in ((False, "1"), (False, "1"), (False, "2"), (True, "2"), (True, "3"), (False, "3")):
+        contents = contents_of(workspace, store) if is_new else contents
+        await workspace.read(contents, len(edited) + 5, data={"k": value})
+        edited.append(content_of(contents).edited)
+    assert edited == [set(), set(), {REF}, set(), {REF}, set()]
+    contents._since("w", content_of(contents))(REF, "", 0)
+    assert content_of(contents).edited == set(), "it is not sent any more"
 
 
 @pytest.mark.parametrize("is_new", [False, True])

@@ -153,6 +153,48 @@ async def test_of_a_resumed_mailbox_only_what_is_otherwise_is_looked_at(store: E
     assert due.refs == {REFS[0]: False}, "nothing else will have it looked at"
 
 
+async def test_what_was_edited_while_nothing_ran_goes_first(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    new = ObjectRef("", "configmaps", "default", "new")
+    for ref in (REFS[3], new):
+        workspace.send(ref, "second")
+    workspace.send(REFS[4], "second")
+    world = World(store, workspace, mailbox)
+    projection = world.projection
+    due = projection.due("m")
+    due.add_sent(workspace.content.items, {REFS[3], new})
+    due.add_change(REFS[5], 77)
+    assert set(due.refs) == {REFS[3], new, REFS[5]}
+    await world.reconcile()
+    # What has no copy yet may need a definition that has none either.
+    assert mailbox.applied == [REFS[3].name]
+    state = projection.state("m")
+    assert state is not None
+    assert (state.is_read, state.due.is_moved, len(projection.queue)) == (False, True, 1)
+    await world.reconcile()
+    assert sorted(mailbox.applied[1:]) == [REFS[4].name, "new"]
+    assert state.is_read
+    assert world.seen == {*mailbox.applied, REFS[5].name}
+
+
+@pytest.mark.parametrize(
+    ("is_read", "is_unread", "is_moved", "is_first"),
+    [(False, False, True, True), (True, False, True, False), (False, True, True, False), (False, False, False, False)],
+)
+async def test_edits_go_first_only_where_a_mailbox_is_compared_for_the_first_time(
+    store: EdgeStore, is_read: bool, is_unread: bool, is_moved: bool, is_first: bool
+) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    projection = World(store, workspace, mailbox).projection
+    state = projection._state("m")
+    state.is_read, state.due.is_unread, state.due.is_moved = is_read, is_unread, is_moved
+    state.due.add(REFS[3], is_live_due=False)
+    assert projection._first("m", state) == ([REFS[3]] if is_first else [])
+    assert len(projection.queue) == is_first
+
+
 async def test_without_a_look_the_last_write_of_a_copy_counts(store: EdgeStore) -> None:
     workspace, mailbox = Workspace(), Mailbox()
     await filled(store, workspace, mailbox)

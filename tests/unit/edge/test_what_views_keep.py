@@ -64,8 +64,8 @@ def test_parameters_and_silence_are_kept() -> None:
 
 
 def test_annotations_of_a_cluster_alone_are_in_common() -> None:
-    plain = {**METADATA, "annotations": {CLUSTER: "inv"}}
-    first, second = (translator._KEPT[LOCATIONS]({**OBJECT, "metadata": dict(plain)}) for _ in range(2))
+    plain = ({**METADATA, "annotations": {CLUSTER: "inv"}} for _ in range(2))
+    first, second = (translator._KEPT[LOCATIONS]({**OBJECT, "metadata": each}) for each in plain)
     assert first["metadata"]["annotations"] is second["metadata"]["annotations"]
 
 

@@ -83,6 +83,8 @@ class Content:
         self.selected: dict[Kind, Selection] = {}
         #: What definers that are sent define.
         self.defined: dict[ObjectRef, Defined] = {}
+        #: What the last reading found otherwise than it was sent last, also by an earlier process.
+        self.edited: set[ObjectRef] = set()
         #: Made anew only when it says something else.
         self.offers = Offers()
         #: What to read: everything, and single objects.

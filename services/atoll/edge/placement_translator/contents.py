@@ -138,8 +138,10 @@ class Contents:
             return None
         is_stale, refs = content.is_stale, content.stale_refs
         content.is_stale, content.stale_refs = False, set()
-        rules = self._topology.placements(cluster), self._built_ins
-        reading = Reading(self._base.cluster(cluster), content, rules, self._keeper(cluster), self._since(cluster))
+        rules, content.edited = (self._topology.placements(cluster), self._built_ins), set()
+        reading = Reading(
+            self._base.cluster(cluster), content, rules, self._keeper(cluster), self._since(cluster, content)
+        )
         try:
             await (reading.everything() if is_stale else reading.some(refs))
             if not content.is_complete:
@@ -167,12 +169,14 @@ class Contents:
         self._changed(cluster, {ref: set(item.selection.placements) for ref, item in content.items.items()})
         await self._records.flush()
 
-    def _since(self, cluster: str) -> Since:
+    def _since(self, cluster: str, content: Content) -> Since:
         def since(ref: ObjectRef, digest: str, revision: int) -> int:
             before = self._records.last_change(cluster, ref)
             # An object with an earlier revision was put back by a restore, and its later changes are lost.
             if before is not None and before.digest == digest and before.revision <= revision:
                 return before.revision
+            if before is not None and digest:
+                content.edited.add(ref)
             self._records.put_last_change(cluster, ref, LastChange(digest, revision) if digest else None)
             return revision
 

@@ -41,11 +41,10 @@ class Due(msgspec.Struct):
         if is_live_due:
             self.changes.pop(ref, None)
 
-    def add_sent(self, refs: Iterable[ObjectRef]) -> None:
-        """Add what is sent otherwise than before, unless all that is sent is looked at anyway."""
-        if not self.is_moved:
-            for ref in refs:
-                self.add(ref, is_live_due=False)
+    def add_sent(self, refs: Iterable[ObjectRef], edited: Iterable[ObjectRef] = ()) -> None:
+        """Add what is sent otherwise than before; where all that is sent is looked at anyway, only what was edited."""
+        for ref in edited if self.is_moved else refs:
+            self.add(ref, is_live_due=False)
 
     def add_change(self, ref: ObjectRef, revision: int) -> None:
         """Add an object that changed in the mailbox. A record of this revision says that it is what was written."""
@@ -101,6 +100,17 @@ class MailboxState:
     def take(self) -> Due:
         """Return what is due, which is then not any more."""
         taken, self.due = self.due, Due()
+        return taken
+
+    def take_first(self, first: Iterable[ObjectRef]) -> Due:
+        """Return a part of what is due, which is then not any more."""
+        taken = Due()
+        for ref in first:
+            is_live_due, revision = self.due.refs.pop(ref), self.due.changes.pop(ref, None)
+            if revision is None:
+                taken.add(ref, is_live_due=is_live_due)
+            else:
+                taken.add_change(ref, revision)
         return taken
 
     @property

@@ -215,7 +215,8 @@ class Projection:
 
     async def _look(self, mailbox: str, state: MailboxState) -> float | None:
         """Do what is due; return when to come back."""
-        due, state.is_busy = state.take(), True
+        first = self._first(mailbox, state)
+        due, state.is_busy = state.take_first(first) if first else state.take(), True
         try:
             await self._copy(mailbox, state, due)
         except BaseException:
@@ -224,10 +225,20 @@ class Projection:
         finally:
             state.is_busy = False
             self._done(mailbox, due.refs)
-        state.is_read = True
+        state.is_read |= not first
         note(objects=len(due.refs))
         self._done(mailbox, ())
         return await self._list(mailbox, state)
+
+    def _first(self, mailbox: str, state: MailboxState) -> list[ObjectRef]:
+        """Return copies that changed while nothing ran: they go before mailboxes are compared as a whole, in turn."""
+        due = state.due
+        if state.is_read or due.is_unread or not due.is_moved:
+            return []
+        found = [ref for ref in due.refs if self._records.get(mailbox, ref) is not None]
+        if found:
+            self.wake(mailbox)
+        return found
 
     async def _copy(self, mailbox: str, state: MailboxState, due: Due) -> None:
         now_s = time.time()

@@ -293,13 +293,14 @@ class PlacementTranslator:
         return self.observer.associated(mailbox)
 
     def _content_changed(self, cluster: str, changed: Mapping[ObjectRef, set[str]]) -> None:
-        sent: dict[frozenset[str], list[ObjectRef]] = {}
+        content, sent = self._contents.get(cluster), dict[frozenset[str], list[ObjectRef]]()
         for ref, placements in changed.items():
             sent.setdefault(frozenset(placements), []).append(ref)
             self._reported.look(cluster, ref)
         for names, refs in sent.items():
+            edited = content.edited.intersection(refs) if content is not None else ()
             for mailbox in self._topology.mailboxes(cluster, names):
-                self._projection.due(mailbox).add_sent(refs)
+                self._projection.due(mailbox).add_sent(refs, edited)
         placed = self._topology.names(cluster)
         self._wake(self._topology.mailboxes(cluster, placed))
         self._wake(self._projection.moved())

@@ -194,9 +194,9 @@ class WhereIndex:
         found = self._locations.get(location)
         return set() if found is None else set(self._placements_selecting(found))
 
-    def inventories(self) -> list[str]:
-        """Return the logical clusters with Locations or SyncTargets."""
-        return list(self._inventories)
+    def placements(self) -> set[Key]:
+        """Return all placements."""
+        return set(self._placements)
 
     def placements_in(self, cluster: str) -> set[Key]:
         """Return the placements that select any Location of a logical cluster; of one without any it costs nothing."""
