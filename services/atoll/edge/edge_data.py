@@ -11,9 +11,12 @@ from typing import Protocol
 
 from atoll.edge.export_view import ExportView
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.waves import Waves
 from atoll.machinery.edge.names import EDGE_VIEW
 
 _SERVICES = "/services/"
+#: Between two waves of writes, of which each shard commits its own together.
+WAVE_S = 0.02
 
 
 class Clusters(Protocol):
@@ -27,7 +30,8 @@ class EdgeData:
     """`client` is of the account, `view` its export's view."""
 
     def __init__(self, client: Client, view: ExportView) -> None:
-        self._proxy, self._view = client.view(_SERVICES + EDGE_VIEW), view
+        self._waves, self._view = Waves(WAVE_S), view
+        self._proxy = client.view(_SERVICES + EDGE_VIEW).within(self._waves)
         #: Client of the export's view on a shard -> one of its edge view, over the same connections.
         self._shards: dict[Client, Client] = {}
 
@@ -39,5 +43,6 @@ class EdgeData:
         found = self._shards.get(seen)
         if found is None:
             prefix = seen.target.path.partition(_SERVICES)[0]
-            found = self._shards[seen] = seen.view(f"{prefix}{_SERVICES}{EDGE_VIEW}")
+            view = seen.view(f"{prefix}{_SERVICES}{EDGE_VIEW}")
+            found = self._shards[seen] = view.within(self._waves)
         return found.cluster(cluster)

@@ -51,6 +51,9 @@ async def test_a_workspace_is_written_at_the_shard_that_showed_it_with_the_same_
             shards.seen["mb"] = client.view(f"https://127.0.0.1:{api.port}/shard/services/apiexport/home/edge")
             await data.cluster("mb").apply(NAMESPACES, space)
             assert api.paths() == [BY_PROXY, AT_SHARD]
+            # Of both the writes leave in the same waves.
+            found = [data.cluster(name).target.waves for name in ("mb", "another")]
+            assert found[0] is found[1] is not None
             for request in api.requests:
                 assert request.headers[FENCE_HEADER.lower()] == ["7"]
                 assert request.headers["authorization"] == ["Bearer secret"]

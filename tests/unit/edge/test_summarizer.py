@@ -22,6 +22,7 @@ from atoll.edge.summarizer.summarizer import StatusSummarizer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.client.waves import Waves
 from atoll.machinery.control.queue import WorkQueue
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
@@ -63,6 +64,9 @@ class Account:
 
     def view(self, url: str, cluster: str = "") -> Account:
         return Account(self._stored, cluster)
+
+    def within(self, waves: Waves) -> Account:
+        return self
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         self._stored.reads += 1

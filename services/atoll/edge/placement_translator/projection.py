@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 PAGE = 500
 #: Requests under way at a time, in all mailboxes; objects in work at a time in one.
-MAX_REQUESTS, BATCH = 32, 200
+MAX_REQUESTS, BATCH = 64, 200
 #: Kinds whose copies define others.
 DEFINERS_KINDS = frozenset(DEFINERS)
 

@@ -19,6 +19,7 @@ import msgspec
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
 from atoll.machinery.client.resource import Resource, WatchEvent
 from atoll.machinery.client.target import Fenced
+from atoll.machinery.client.waves import Waves
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import ApiError, from_status
 from atoll.machinery.meta.wellknown import FENCE_HEADER, FENCED_CODE
@@ -96,6 +97,13 @@ class Client:
         shared = self._http if place == (self.target.host, self.target.port) else None
         return Client(target, cluster, http=shared, manager=self._manager, retries=self._retries)
 
+    def within(self, waves: Waves) -> Client:
+        """Return a client whose writes leave in waves. It closes with this client."""
+        target = msgspec.structs.replace(self.target, waves=waves)
+        found = Client(target, http=self._http, manager=self._manager, retries=self._retries)
+        found._prefix = self._prefix
+        return found
+
     def metadata(self) -> Client:
         """Return a client whose lists and watches bring objects by their metadata alone. It closes with this client."""
         found = Client(self.target, http=self._http, manager=self._manager, retries=self._retries)
@@ -150,8 +158,10 @@ class Client:
         self, method: str, target: str, headers: Headers, body: bytes, *, is_long: bool = False
     ) -> ClientResponse:
         ask = self._read if is_long else self._http.request
-        fence = self.target.fence if method != "GET" else None
+        fence, waves = (None, None) if method == "GET" else (self.target.fence, self.target.waves)
         for attempt in range(self._retries + 1):
+            if waves is not None:
+                await waves.join()
             token = ((FENCE_HEADER, str(fence.token())),) if fence is not None else ()
             response = await ask(method, target, (*headers, *token), body)
             if response.status < 300:

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from atoll.machinery.client.waves import Waves
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.pending_response import ClientError
@@ -78,6 +79,8 @@ class Target(msgspec.Struct, frozen=True):
     headers: Headers = ()
     server_name: str = ""
     fence: Fence | None = None
+    #: With which others writes leave; each at once without.
+    waves: Waves | None = None
 
     @property
     def base_url(self) -> str:
