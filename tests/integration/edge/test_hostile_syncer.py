@@ -248,6 +248,15 @@ def test_a_request_that_waits_for_its_turn_takes_of_its_rate_once(edge: MutantSh
     assert codes == [201, 201, 201, 429]
 
 
+def test_a_write_counts_for_its_commit_too(edge: MutantShard, town: Town) -> None:
+    commits = (
+        "m.WRITE_S = 0.001\nt.Turns.took = lambda self, seconds: took(self, 0.001 if seconds == m.WRITE_S else 0.0)\n"
+    )
+    with edge.without(LIMITS + commits):
+        assert asks_without_end("get")(town)
+        assert not asks_without_end("create")(town)
+
+
 def test_a_status_that_is_none_of_its_kind_is_refused(town: Town) -> None:
     path = f"{CIRCLES}/down/status"
     assert town.thief.send("PATCH", path, {"status": {"replicas": "many"}}, kind=MERGE).code == 422

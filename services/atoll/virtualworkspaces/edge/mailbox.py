@@ -49,7 +49,7 @@ from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_k
 SERVICE = MAILBOX_VIEW
 #: Most watches of a mailbox through the view that are open at a time, in each process: a syncer has one, and those of
 #: connections that broke last until that is noticed.
-MAX_WATCHES = 16
+MAX_WATCHES = 8
 _TOKENS = ("", "serviceaccounts", "token")
 
 
