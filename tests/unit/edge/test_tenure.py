@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from atoll.edge import store as edge_store
 from atoll.edge.duty import LoneDuty, SharedDuty
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.process.tasks import stop
 from harness.servers.stand_ins.lease_server import LeaseServer
 from harness.waits import until
 
@@ -100,3 +102,18 @@ async def test_a_process_goes_on_after_itself_and_not_after_another(
     SharedDuty(cast(Client, server), "a", store)
     assert not await _works(server, "a", store, is_killed=is_killed)
     other.close()
+
+
+async def test_pages_of_the_store_are_released_again_and_again(
+    store: EdgeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_store, "TRIM_S", 0.0)
+    trims = list[int]()
+    monkeypatch.setattr(store._file, "trim", lambda: trims.append(1))
+
+    async def are_two() -> bool:
+        return len(trims) > 1
+
+    task = asyncio.create_task(store.keep_small())
+    await until(are_two, "pages were released twice")
+    await stop(task)
