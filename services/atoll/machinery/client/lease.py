@@ -36,9 +36,17 @@ class Timing(msgspec.Struct, frozen=True):
     lasts_s: float
     renewal_s: float
 
+    def pause_s(self) -> float:
+        """Return how long to wait for the next renewal."""
+        pause_s = self.renewal_s * random.uniform(1 - JITTER, 1 + JITTER)
+        return round(pause_s / STEP_S) * STEP_S if self.renewal_s >= SELDOM_S else pause_s
+
 
 #: Keeps holders that began together from renewing together; small, so that as many tries as before fit into a Lease.
 JITTER = 0.1
+#: Holders that renew seldom wait a multiple of this. A front proxy answers them at whole seconds (`frontproxy/renewals`),
+#: so they come a few at a time: one alone costs it more than twice as much.
+STEP_S, SELDOM_S = 0.25, 10.0
 
 
 class Renewals(Protocol):
@@ -114,7 +122,7 @@ class Lease:
                 log.info("lease taken", lease=self._name)
                 self._taken()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.renewal_s * random.uniform(1 - JITTER, 1 + JITTER)):
+                async with asyncio.timeout(self._timing.pause_s()):
                     await self._nudged.wait()
             self._nudged.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -213,3 +214,23 @@ async def _answer(found: bool) -> bool:
 async def _nudged(lease: Lease, look: Callable[[], bool]) -> bool:
     lease.nudge()
     return look()
+
+
+async def test_who_renews_seldom_waits_whole_quarters_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, timeout = [0.0] * 0, asyncio.timeout
+
+    def noted(seconds: float | None) -> asyncio.Timeout:
+        waits.append(seconds or 0.0)
+        return timeout(seconds)
+
+    monkeypatch.setattr(random, "uniform", lambda least, most: 1.013)
+    assert Timing(90.0, 30.0).pause_s() == 30.5
+    assert Timing(2.0, 0.3).pause_s() == pytest.approx(0.3039)
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    syncers = Syncers()
+    async with syncers.running():
+        await until(lambda: is_there(20.25 in waits), "it waits for its next turn")
+
+
+async def is_there(found: bool) -> bool:
+    return found
