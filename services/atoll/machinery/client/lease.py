@@ -44,8 +44,8 @@ class Timing(msgspec.Struct, frozen=True):
 
 #: Keeps holders that began together from renewing together; small, so that as many tries as before fit into a Lease.
 JITTER = 0.1
-#: Holders that renew seldom wait a multiple of this. A front proxy answers them at whole seconds (`frontproxy/renewals`),
-#: so they come a few at a time: one alone costs it more than twice as much.
+#: Holders that renew seldom wait a multiple of this. A front proxy answers them at whole seconds, so that a few of them
+#: come to it at a time (`frontproxy/renewals`): one alone costs it twice as much.
 STEP_S, SELDOM_S = 0.25, 10.0
 
 

@@ -1,8 +1,8 @@
 """Returns to the system the memory that a peak took: glibc keeps freed memory until `malloc_trim` is called.
 
 Shards, their workers, front proxies, cache servers and views run `return_freed_memory` in the background. Invariant:
-the event loop never waits for the call, which runs in a thread, and it runs in quiet moments only, once or twice after
-each growth: what is freed later, as the recent changes of a store, takes no less until the second call.
+the event loop never waits for the call, which runs in a thread, and it runs in quiet moments only, three times after
+each growth: what is freed later, as idle connections and the recent changes of a store, takes no less until the next.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ log = structlog.get_logger()
 INTERVAL_S = 5.0
 #: Memory is returned once this much has been added since the last time.
 _GROWN_BYTES = 8 << 20
-#: And once more so many seconds later, when the recent changes of the growth have been dropped (`watching/hub`).
-AGAIN_S = 150.0
+#: And again, each so many seconds later: once idle connections of the growth were closed (`wire/proxy/backend`), and
+#: once its recent changes have been dropped (`watching/hub`).
+AGAIN_S, AGAIN_TIMES = 75.0, 2
 #: A moment is quiet if the process used less than this part of a CPU since the last look.
 _QUIET = 0.2
 _MEMORY = Path("/proc/self/statm")
@@ -34,7 +35,7 @@ async def return_freed_memory() -> None:
     trim = malloc_trim()
     if trim is None:
         return
-    lowest, again, cpu_s = 0, float("inf"), time.process_time()
+    lowest, again, left, cpu_s = 0, float("inf"), 0, time.process_time()
     while True:
         await asyncio.sleep(INTERVAL_S)
         used_s, cpu_s = time.process_time() - cpu_s, time.process_time()
@@ -43,7 +44,8 @@ async def return_freed_memory() -> None:
         has_grown, now = held - lowest >= _GROWN_BYTES, time.monotonic()
         if used_s > _QUIET * INTERVAL_S or not (has_grown or now >= again):
             continue
-        again = now + AGAIN_S if has_grown else float("inf")
+        left = AGAIN_TIMES if has_grown else left - 1
+        again = now + AGAIN_S if left else float("inf")
         await asyncio.to_thread(trim, 0)
         lowest = anonymous_bytes()
         log.debug("freed memory returned", before=held, after=lowest)

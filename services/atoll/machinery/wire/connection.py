@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -30,6 +29,8 @@ _SLICE_BYTES = 16 * 1024
 NEVER = math.inf
 #: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a time.
 _SENDING_ON = frozenset((413, 414, 431, 503))
+#: Looks of the sweep in a row at which nothing was written before, after which a connection is quiet.
+QUIET_LOOKS = 4
 
 
 class Connection(asyncio.Protocol):
@@ -48,6 +49,7 @@ class Connection(asyncio.Protocol):
         "_linger",
         "_parser",
         "_pumping",
+        "_quiet_looks",
         "_reading_paused",
         "_seen_taken",
         "_stalled_since",
@@ -70,7 +72,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
         self.host = server
         self._active: ServerExchange | None = None
-        self._held: deque[memoryview] = deque()
+        self._held: list[memoryview] = []
         self._held_bytes = 0
         self._closing = False
         self._linger = False
@@ -79,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._deadline = NEVER
         self._timed_phase = HEAD
         self._written_bytes = 0
-        self._seen_taken = 0
+        self._seen_taken = self._quiet_looks = 0
         self._stalled_since = 0.0
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -231,9 +233,22 @@ class Connection(asyncio.Protocol):
             log.info("stalled client disconnected", unsent_bytes=unsent)
             self.host.counts.cut_clients += 1
             self.cut()
-        self._seen_taken = taken
+        if taken != self._seen_taken:
+            self._seen_taken, self._quiet_looks = taken, 0
+        elif self._quiet_looks < QUIET_LOOKS:
+            self._quiet_looks += 1
+            if self._quiet_looks == QUIET_LOOKS and not self.lost:
+                self._slim()
 
     # Internal
+
+    def _slim(self) -> None:
+        """Keep what a quiet connection needs: what was kept for its next request is made again when one comes."""
+        self._parser.forget_heads()
+        active = self._active
+        if active is not None and active.request.header_set is not None:
+            active.request.header_set.forget()
+        read_buffer.give_back(self._transport)
 
     def _body_done(self, exchange: ServerExchange) -> bool:
         """Whether the connection can go on behind the body of an answered request."""
@@ -251,9 +266,9 @@ class Connection(asyncio.Protocol):
         try:
             while self._active is None and not self._closing:
                 if parser.ready:
-                    self._begin(parser.ready.popleft())
+                    self._begin(parser.ready.pop(0))
                 elif self._held and not parser.ended:
-                    piece = self._held.popleft()
+                    piece = self._held.pop(0)
                     self._held_bytes -= len(piece)
                     parser.feed(piece)
                 else:

@@ -37,6 +37,10 @@ class HeaderSet(msgspec.Struct):
     forwarded: Any = None
     fields: Any = None
 
+    def forget(self) -> None:
+        """Keep the headers alone: what derives from them is made again for the next request, if one comes."""
+        self.credentials = self.preferences = self.forwarded = self.fields = None
+
 
 class HttpRequest(msgspec.Struct, frozen=True):
     """One parsed request. `target` is the raw request target, parsed further exactly once by the pipeline.

@@ -33,6 +33,10 @@ class HeadCache:
         #: By their bytes, without the digits of Content-Length, if they have it.
         self._heads: dict[bytes, HeaderSet] = {}
 
+    def forget(self) -> None:
+        """Drop all heads: their client sends nothing for now."""
+        self._heads.clear()
+
     def find(self, data: bytes | memoryview) -> HttpRequest | None:
         """Return the request that `data` is, if its headers are known."""
         line = _LINE.match(data)

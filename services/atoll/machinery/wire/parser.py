@@ -9,7 +9,6 @@ refusal is looked at; a streamed body that ended is complete by its framing.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -163,7 +162,7 @@ class RequestParser:
     def __init__(
         self, limits: Limits, peer: Peer, account: Callable[[int], None], policy: BodyPolicy | None = None
     ) -> None:
-        self.ready: deque[ParsedRequest] = deque()
+        self.ready: list[ParsedRequest] = []
         self.refusal: ApiError | None = None
         self.ended = False
         #: The client waits for `100 Continue` before it sends a body that is not streamed.
@@ -234,6 +233,10 @@ class RequestParser:
                 return
             self.body_bytes = 0
         self.ready.append(ParsedRequest(request, True, False, WHOLE))
+
+    def forget_heads(self) -> None:
+        """Know no head of earlier requests any more."""
+        self._heads.forget()
 
     def close(self) -> None:
         """Break the cycle with the C parser; nothing may be fed afterwards."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from atoll.machinery.wire import read_buffer
 from atoll.machinery.wire.proxy.backend_connection import MAX_HEAD_BYTES, BackendConnection, ResponseHead
 
 TYPE = b"Content-Type: application/json\r\n"
@@ -18,6 +19,9 @@ class _Transport:
 
     def get_extra_info(self, name: str) -> None:
         """No socket."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def abort(self) -> None: ...
 
@@ -166,3 +170,21 @@ def test_the_head_of_a_whole_response_has_a_limit() -> None:
     begun(sink).data_received(response(b"X: " + b"a" * MAX_HEAD_BYTES + b"\r\n"))
     assert not sink.whole
     assert "too large" in str(sink.lost[0])
+
+
+def test_the_read_buffer_of_a_quiet_watch_is_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, given_back = begun(_Sink()), [0] * 0
+    monkeypatch.setattr(read_buffer, "give_back", lambda transport: given_back.append(transport is not None))
+    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert connection._headers == []
+
+    def look(times: int) -> int:
+        for number in range(times):
+            connection.check(float(number), 60.0, 60.0, 60.0)
+        return len(given_back)
+
+    assert look(1) == 0, "something came since the look before"
+    assert look(3) == 1
+    connection.data_received(b"1\r\na\r\n")
+    assert look(1) == 1
+    assert look(3) == 2

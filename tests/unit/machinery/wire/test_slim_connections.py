@@ -13,7 +13,7 @@ import pytest
 from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.client import Origin
 from atoll.machinery.wire.proxy.backend import SLIM_BYTES, Backend, BackendLimits
-from atoll.machinery.wire.proxy.backend_connection import BackendConnection
+from atoll.machinery.wire.proxy.backend_connection import BackendConnection, ResponseHead
 from atoll.machinery.wire.proxy.relay import Relay, RelayOwner
 from atoll.machinery.wire.proxy.streaming import StreamingExchange
 from unit.machinery.wire.test_backend_connection import _Sink
@@ -32,6 +32,11 @@ class Exchange:
         self.spawned.append(work)
 
     def stream_body(self, sink: object) -> None: ...
+
+    def send(self, data: bytes) -> None: ...
+
+    def connection_header(self) -> bytes:
+        return b""
 
 
 def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -83,3 +88,12 @@ async def test_a_watch_takes_no_large_connection(endless: bool) -> None:
     finally:
         backend.close()
         server.close()
+
+
+async def test_a_request_is_kept_until_its_response_begins() -> None:
+    owner = cast(RelayOwner, SimpleNamespace(check=lambda head: None))
+    relay = Relay(cast(StreamingExchange, Exchange()), cast(Backend, None), b"GET", owner, endless=True)
+    relay._connection = cast(BackendConnection, SimpleNamespace(reframes=False))
+    assert relay._head == b"GET"
+    relay.response_head(ResponseHead(b"HTTP/1.1 200 OK", 200, [], chunked=False, until_close=False), b"")
+    assert relay._head == b""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from atoll.machinery.wire.exchange import HttpRequest
+from atoll.machinery.wire import read_buffer
+from atoll.machinery.wire.exchange import Exchange, HeaderSet, HttpRequest
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.proxy.backend import BackendLimits, Backends
 from atoll.machinery.wire.server import Server
@@ -110,6 +112,38 @@ async def test_a_refused_client_is_waited_for_no_longer_than_a_moment() -> None:
         assert not transport.is_closed
         found.go_on(1.25)
         assert transport.is_closed
+
+
+async def test_a_quiet_connection_keeps_nothing_for_its_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[object] = []
+    monkeypatch.setattr(read_buffer, "give_back", given_back.append)
+    known: list[HeaderSet] = []
+
+    def handler(exchange: Exchange) -> None:
+        assert exchange.request.header_set is not None
+        exchange.request.header_set.fields = exchange.request.header_set.credentials = "derived"
+        known.append(exchange.request.header_set)
+        exchange.start(200, []) if exchange.request.target == b"/watch" else exchange.reply(200, [])
+
+    async with swept(Limits()) as found:
+        found.server.handler = handler
+        connection, transport = found.server.make_connection(), Written()
+        connection.connection_made(transport)
+        given_back.clear()
+        for number in range(10):
+            connection.data_received(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number)
+            found.go_on(5.0)
+        assert len({id(each) for each in known}) == 1, "it is in use"
+        assert given_back == []
+        found.go_on(30.0)
+        assert given_back == [transport], "once"
+        connection.data_received(b"GET /watch HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.sleep(0)  # The head of a stream leaves at the end of the turn.
+        assert known[-1] is not known[0], "the head was read anew"
+        found.go_on(30.0)
+        assert given_back == [transport] * 2
+        assert (known[-1].fields, known[-1].credentials) == (None, None)
+        assert known[-1].headers == {"host": ["a"]}
 
 
 async def test_the_date_is_that_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:

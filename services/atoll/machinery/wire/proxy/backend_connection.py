@@ -98,6 +98,7 @@ class BackendConnection(PooledConnection):
         "_head_only",
         "_headers",
         "_interim",
+        "_is_slim",
         "_keeps",
         "_parser",
         "_phase",
@@ -135,6 +136,8 @@ class BackendConnection(PooledConnection):
         #: The most that was read at a time: TLS keeps memory for it until the connection ends.
         self.longest_bytes = 0
         self._active, self._active_s = True, 0.0
+        #: Its read buffer was given back since something came.
+        self._is_slim = True
         #: Parsed content that was not handed on yet; None where bodies go on as they arrived.
         self._content: list[bytes] | None = None
 
@@ -206,8 +209,12 @@ class BackendConnection(PooledConnection):
             self._fail(TimeoutError("the backend takes nothing"))
         self._seen_taken = taken
         if self._active or self._reading_paused or self._phase < _BODY:
-            self._active, self._active_s = False, now_s
-        elif now_s - self._active_s >= (upgraded_silence_s if self._phase == _UPGRADED else silence_s):
+            self._active, self._active_s, self._is_slim = False, now_s, False
+            return
+        if not self._is_slim:
+            self._is_slim = True
+            read_buffer.give_back(self._transport)
+        if now_s - self._active_s >= (upgraded_silence_s if self._phase == _UPGRADED else silence_s):
             self._fail(TimeoutError("the backend sends nothing"))
 
     # asyncio.Protocol
@@ -351,7 +358,8 @@ class BackendConnection(PooledConnection):
         chunked = b"transfer-encoding" in names
         framed = chunked or b"content-length" in names
         self._until_close = not (framed or status < 200 or status in (204, 304) or self._head_only)
-        return ResponseHead(data[: data.index(b"\r\n")], status, self._headers, chunked, self._until_close)
+        headers, self._headers = self._headers, []
+        return ResponseHead(data[: data.index(b"\r\n")], status, headers, chunked, self._until_close)
 
     def _begin_body(self, sink: ResponseSink, head: ResponseHead, data: bytes) -> None:
         self.deadline_s = NEVER

@@ -177,7 +177,8 @@ class Relay:
         except Exception as error:
             self._fail(error)
             return
-        self._status = head.status
+        # Once a response has begun its request is not sent again.
+        self._status, self._head = head.status, b""
         upgrade = head.status == 101
         if head.until_close:
             exchange.keep_alive = False

@@ -350,7 +350,7 @@ class StreamingConnection(Connection):
         try:
             while not self._closing and not self.lost:
                 if self._active is None and parser.ready:
-                    self._begin(parser.ready.popleft())
+                    self._begin(parser.ready.pop(0))
                 elif not self._held or not self._parse_piece():
                     break
         finally:
@@ -369,7 +369,7 @@ class StreamingConnection(Connection):
         parser, active = self._parser, cast("StreamingExchange | None", self._active)
         if parser.ended or (active is not None and not active.wants_body):
             return False
-        piece = self._held.popleft()
+        piece = self._held.pop(0)
         self._held_bytes -= len(piece)
         parser.feed(piece)
         if active is not None:
