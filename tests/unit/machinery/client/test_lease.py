@@ -228,9 +228,9 @@ async def test_who_renews_seldom_waits_whole_quarters_of_a_second(monkeypatch: p
     assert Timing(2.0, 0.3).pause_s() == pytest.approx(0.3039)
     monkeypatch.setattr(asyncio, "timeout", noted)
     syncers = Syncers()
+
+    async def has_waited() -> bool:
+        return 20.25 in waits
+
     async with syncers.running():
-        await until(lambda: is_there(20.25 in waits), "it waits for its next turn")
-
-
-async def is_there(found: bool) -> bool:
-    return found
+        await until(has_waited, "it waits for its next turn")
