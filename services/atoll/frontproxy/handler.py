@@ -335,24 +335,24 @@ class ProxyHandler:
 
     # Responses
 
-    def _relay(self, request: ProxyRequest, backend: Backend, head: bytes, to: str) -> None:
+    def _relay(self, request: ProxyRequest, backend: Backend, head: bytes, to: str, *, is_due: bool = False) -> None:
         info = request.info
+        if info.service and not is_due and is_renewal(info):
+            request.exchange.spawn(self._relay_with_others(request, backend, head, to))
+            return
         endless = info.verb == "watch" or (bool(info.query) and _asks_for_watch(info))
         self._parts.metrics.open += 1
         owner = _RelayedRequest(request, self._parts.metrics, to)
-        relay = Relay(request.exchange, backend, head, owner, endless=endless)
-        if info.service and is_renewal(info):
-            request.exchange.spawn(self._send_with_others(relay))
-        else:
-            relay.start()
+        Relay(request.exchange, backend, head, owner, endless=endless).start()
 
-    async def _send_with_others(self, relay: Relay) -> None:
+    async def _relay_with_others(self, request: ProxyRequest, backend: Backend, head: bytes, to: str) -> None:
+        """Relay a renewal when it is due; the time until then is not counted as its duration."""
         try:
             await self._renewals.turn()
         except asyncio.CancelledError:
-            relay.cut()  # The client is gone, or its request was refused.
+            self._count(request, to, 0)  # The client is gone, or its request was refused.
             raise
-        relay.start()
+        self._relay(msgspec.structs.replace(request, began_s=time.monotonic()), backend, head, to, is_due=True)
 
     def _count(self, request: ProxyRequest, to: str, code: int) -> None:
         self._parts.metrics.count(to, code, request.began_s)

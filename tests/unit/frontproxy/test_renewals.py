@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from atoll.frontproxy import handler, renewals
-from atoll.frontproxy.handler import ProxyHandler
+from atoll.frontproxy.handler import ProxyHandler, ProxyRequest
 from atoll.frontproxy.renewals import AT_ONCE, Renewals, is_renewal
 from atoll.machinery.apiserver.call.requestinfo import parse
 
@@ -74,34 +74,44 @@ async def test_the_moment_is_a_whole_second(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Relayed:
-    """A relay that notes what becomes of it."""
+    """A relay that notes what it is for, and when its request counts as begun."""
 
-    made: list[Relayed]
+    sent: ClassVar[list[tuple[str, float]]] = []
 
-    def __init__(self, *_: object, **__: object) -> None:
-        self.state = "waits"
-        self.made.append(self)
+    def __init__(self, exchange: object, backend: object, head: bytes, owner: Any, *, endless: bool) -> None:
+        self.request = owner._request
 
     def start(self) -> None:
-        self.state = "sent"
+        self.sent.append((self.request.info.method, self.request.began_s))
 
-    def cut(self) -> None:
-        self.state = "cut"
+
+class Counts:
+    """What the proxy counts, as destination and code."""
+
+    def __init__(self) -> None:
+        self.open, self.counted = 0, [("", 0)] * 0
+
+    def count(self, to: str, code: int, began_s: float) -> None:
+        self.counted.append((to, code))
 
 
 async def test_the_proxy_has_renewals_wait_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewals, "INTERVAL_S", 0.2)
     monkeypatch.setattr(handler, "Relay", Relayed)
-    Relayed.made, tasks = [], [asyncio.create_task(asyncio.sleep(0))]
-    exchange = SimpleNamespace(spawn=lambda work: tasks.append(asyncio.create_task(work)))
-    proxy = ProxyHandler(
-        cast(Any, SimpleNamespace(authentication=SimpleNamespace(assertions=None), metrics=SimpleNamespace(open=0)))
-    )
-    for method, target in (("GET", LEASE), ("PATCH", LEASE), ("PATCH", LEASE)):
-        request = SimpleNamespace(exchange=exchange, info=parse(method, target))
-        proxy._relay(cast(Any, request), cast(Any, None), b"", "shard")
+    Relayed.sent.clear()
+    counts, tasks = Counts(), [asyncio.create_task(asyncio.sleep(0))]
+    exchange: Any = SimpleNamespace(spawn=lambda work: tasks.append(asyncio.create_task(work)))
+    authentication = SimpleNamespace(assertions=None)
+    proxy = ProxyHandler(cast(Any, SimpleNamespace(authentication=authentication, metrics=counts)))
+    for method in ("GET", "PATCH", "PATCH"):
+        request = ProxyRequest(exchange, parse(method, LEASE), cast(Any, None), "", b"", 0, bound=True, began_s=-1.0)
+        proxy._relay(request, cast(Any, None), b"", "shard")
     await asyncio.sleep(0)
-    assert [each.state for each in Relayed.made] == ["sent", "waits", "waits"]
+    assert Relayed.sent == [("GET", -1.0)]
     tasks[-1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert [each.state for each in Relayed.made] == ["sent", "sent", "cut"], "the last one's client left"
+    (_, sent), began_s = Relayed.sent, -1.0
+    assert sent[0] == "PATCH"
+    assert sent[1] > began_s, "it counts from when it went on"
+    assert counts.counted == [("shard", 0)], "the last one's client left"
+    assert counts.open == 2
