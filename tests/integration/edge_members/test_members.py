@@ -156,8 +156,13 @@ def test_a_member_that_is_cut_off_leaves_its_work_to_the_other(members: Members,
 def test_what_is_sent_with_an_earlier_epoch_is_refused_by_the_shard(
     members: Members, world: World, shard: ShardProcess
 ) -> None:
-    world.edit()
-    eventually(world.is_carried, "it was written in this epoch")
+    def is_written_in_one_epoch() -> bool:
+        before = members.roster()["epoch"]
+        world.edit()
+        eventually(world.is_carried, "it is carried")
+        return members.roster()["epoch"] == before
+
+    eventually(is_written_in_one_epoch, "the shard knows the epoch")
     epoch = members.roster()["epoch"]
     assert isinstance(epoch, int)
     written = yaml.safe_load((shard.root.parent / "edge.kubeconfig").read_text())
