@@ -59,6 +59,12 @@ class Member:
         self.nats.join()
         self.process.start()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process ended by itself."""
+        process = self.process._process
+        return process is not None and process.poll() is not None
+
 
 def ended(member: Member) -> int:
     """Wait until a process has ended by itself; return its code."""
@@ -90,6 +96,13 @@ class Members:
 
     def are_all(self) -> bool:
         return self.roster()["members"] == sorted(each.name for each in self.both)
+
+    def are_back(self) -> bool:
+        """Whether both work. One that was taken off and ended is started again, as its supervisor would."""
+        for each in self.both:
+            if each.has_ended:
+                each.revive()
+        return self.are_all()
 
 
 @pytest.fixture(scope="package")

@@ -53,7 +53,7 @@ def test_a_process_that_is_left_out_fires_and_so_do_controllers_of_which_none_wo
     finally:
         for link in (works.api, out.api, out.nats):
             link.join()
-    eventually(members.are_all, "both work")
+    eventually(members.are_back, "both work")
     eventually(lambda: out.process.get("/readyz")[0] == 200, "it is ready")
     again = [Scrape(SOON_S, each.job, each.instance, each.text) for each in scrapes(0, both)]
     assert fired([*before, *again]) == set()

@@ -67,7 +67,7 @@ class World:
 
 @pytest.fixture
 def world(members: Members, workload: Api, mailboxes: dict[str, Api]) -> Iterator[World]:
-    eventually(members.are_all, "both work")
+    eventually(members.are_back, "both work")
     yield World(workload, mailboxes)
 
 
