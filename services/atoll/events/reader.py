@@ -33,6 +33,7 @@ class Selection(msgspec.Struct, frozen=True):
     `headers_only`: payloads are not sent. Then an event says only that its object changed, as signature and checksum
     are over the payload: whoever writes into the stream could make it up. `is_wanted` decides by the subject, before
     anything is decoded; it needs filters that select the whole stream, whose sequences tell that none is missing.
+    `batch` is how many messages are asked for at a time: others of the event loop wait for as many of them.
     """
 
     stream: str
@@ -40,6 +41,7 @@ class Selection(msgspec.Struct, frozen=True):
     consumer: str
     headers_only: bool = False
     is_wanted: Callable[[str], bool] | None = None
+    batch: int = 500
 
     @property
     def is_whole(self) -> bool:
@@ -147,7 +149,7 @@ class ChangeReader:
     async def _follow(self, connection: Connection, info: Object) -> AsyncGenerator[public.Event, None]:
         """Deliver from the position on. Raises _GapFound."""
         begin = self._position
-        reader = self._consumer(connection)
+        reader = self._consumer(connection, self._selection.batch)
         try:
             await reader.open(self._start(info))
             self._reader, self.interruption = reader, ""
@@ -160,7 +162,7 @@ class ChangeReader:
             self._reader = None
             await reader.close()
 
-    def _consumer(self, connection: Connection, messages: int = 500) -> PullConsumer:
+    def _consumer(self, connection: Connection, messages: int) -> PullConsumer:
         return PullConsumer(connection, self._selection.stream, self._selection.consumer, BatchLimits(messages))
 
     def _start(self, info: Object) -> Object:

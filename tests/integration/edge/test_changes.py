@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from atoll.edge import followed
 from atoll.edge.changes import Change, ChangeSource
+from atoll.edge.shard_changes import BATCH
 from atoll.edge.store import EdgeStore
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.stream.permissions import changes_permissions
@@ -126,6 +127,21 @@ async def test_what_a_killed_process_had_not_done_is_told_again(sea: Archipelago
     async with reading(sea, there) as reader:
         await reader.until_changed("one")
         assert reader.handler.rereads == []
+
+
+async def test_of_what_waited_others_are_served_after_each_batch(sea: Archipelago, tmp_path: Path) -> None:
+    root, there = sea.shard("root"), tmp_path / "edge"
+    async with reading(sea, there) as reader:
+        await eventually(lambda: len(reader.handler.rereads) == 2)
+    names = [f"m{number}" for number in range(5 * BATCH)]
+    await asyncio.gather(*(root.put(config_map("c1", name)) for name in names))
+    async with reading(sea, there) as reader:
+        at_once, handler = [0], reader.handler
+        while handler.names != names:
+            before = len(handler.changes)
+            await asyncio.sleep(0)
+            at_once.append(len(handler.changes) - before)
+        assert 0 < max(at_once) <= BATCH
 
 
 async def test_of_a_whole_stream_only_what_is_followed_is_told_and_quiet_parts_keep_their_place(
