@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 DEADLINE_S, KEPT_S = 1.0, 3600.0
-#: A shard's consumer has up to 2,000 filters of single objects.
+#: A shard's consumer has up to 500 filters of single objects, and with more receives their resources whole.
 MAX_SOUGHT, MAX_WAITING = 500, 64
 
 

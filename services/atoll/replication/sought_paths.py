@@ -24,7 +24,7 @@ from atoll.machinery.storage.contract import Store
 from atoll.replication.needed_clusters import Workspace
 from atoll.replication.sought_clusters import DEADLINE_S, KEPT_S
 
-#: A shard's consumer has up to 2,000 filters of single objects.
+#: A shard's consumer has up to 500 filters of single objects, and with more receives their resources whole.
 MAX_PLACES, MAX_WAITING = 500, 64
 
 
