@@ -48,7 +48,8 @@ async def with_edges(
     bench: Bench, server: EdgeServer, workload: Client, edges: list[Edge], relay: CountingRelay, sizes: Sizes
 ) -> list[Row]:
     """Start the edges, leave them alone, then let some flap."""
-    window_s, half = bench.seconds(60, 120), max(len(edges) // 2, 1)
+    # Until processes have returned freed memory.
+    window_s, half = bench.seconds(160, 180), max(len(edges) // 2, 1)
     idle_s = await _spent(server, window_s)
     began = time.perf_counter()
     await _started(edges[:half], sizes)
