@@ -183,6 +183,18 @@ class World:
         del self.wanted[name]
         return {name}
 
+    def is_center_full(self) -> bool:
+        """Whether the shards of all workspaces refuse new objects because their disk is full."""
+        return all(self._is_full(place, shard) for place, shard in PLACES.items())
+
+    def _is_full(self, place: str, shard: str) -> bool:
+        with contextlib.closing(self.site.shards[shard].api(self.clusters[place])) as api:
+            return _refuses_as_full(api)
+
+    def is_cluster_full(self) -> bool:
+        """Whether the edge cluster refuses new objects because its disk is full."""
+        return _refuses_as_full(self.edge)
+
     def back_up(self, directory: Path) -> dict[str, str]:
         """`atoll backup` of all shards while they run, once the edge is right; return what is wanted then."""
         self._in_each("changed", "deleted")
@@ -251,6 +263,14 @@ class World:
         except BaseException as failure:
             failure.add_note(f"{'; '.join(self.reports)}\nrun again: {replay_command(seed, CAMPAIGN)}")
             raise
+
+
+def _refuses_as_full(api: Api) -> bool:
+    """Whether a new object, which is gone again behind it, is refused by a full disk."""
+    answer = api.send("POST", MAPS, configmap("room", {}))
+    if answer.code == 201:
+        api.delete(f"{MAPS}/room")
+    return answer.code == FULL
 
 
 def _is_ours(obj: dict[str, dict[str, str]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +23,11 @@ DISK_BYTES = 16 << 30
 
 
 @contextlib.contextmanager
-def full(disk: Path) -> Iterator[None]:
-    """Inside the context a store finds less than its reserve."""
+def full(disk: Path, is_refused: Callable[[], bool]) -> Iterator[None]:
+    """Inside the context every store on a disk has measured that less than its reserve is left."""
     leave(disk, 0.01)
     try:
+        eventually(is_refused, "every store has measured its room")
         yield
     finally:
         leave(disk, 0.9)
@@ -68,7 +69,8 @@ async def test_a_disk_that_fills_up_at_one_side_holds_up_what_is_new_and_takes_n
 ) -> None:
     with small_disk(tmp_path / "image", tmp_path / place, DISK_BYTES) as disk:
         async with running(tmp_path, seed := seed_of_run(22)) as world:
-            rounds: list[tuple[Fault, ...]] = [(), ((f"disk of {place}", partial(full, disk)),)]
+            is_refused = world.is_center_full if place == "center" else world.is_cluster_full
+            rounds: list[tuple[Fault, ...]] = [(), ((f"disk of {place}", partial(full, disk, is_refused)),)]
             await asyncio.to_thread(world.run, [*rounds, *rounds], seed)
             assert bool(world.refused) == (place == "center")
 
