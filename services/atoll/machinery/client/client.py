@@ -288,7 +288,7 @@ class Client:
         idle_s = idle_timeout_s or self.watch_idle_s
         target = self._target(path, query)
         headers = (*self.target.headers, ("user-agent", self._manager), ("accept", self._accept[1]))
-        async with await self._http.stream("GET", target, headers, idle_timeout_s=idle_s) as stream:
+        async with await self._http.watch(target, headers, idle_timeout_s=idle_s) as stream:
             if stream.status >= 300:
                 raise _error(stream.status, await stream.read())
             yield stream

@@ -204,15 +204,14 @@ class HttpClient:
         """
         data = encode_request(method, target, headers, body, self._authority)
         async with asyncio.timeout(timeout_s or self.limits.request_timeout_s):
-            await self._stream_slots.acquire()
-            try:
-                try:
-                    connection, incoming = await self._begin(method, data, fresh=False)
-                except _DiedUnused:
-                    connection, incoming = await self._begin(method, data, fresh=True)
-            except BaseException:
-                self._stream_slots.release()
-                raise
+            connection, incoming = await self._open(method, data, slim=False)
+        return ClientStream(self, connection, incoming, idle_timeout_s or self.limits.stream_idle_timeout_s)
+
+    async def watch(self, target: str, headers: Headers = (), *, idle_timeout_s: float = 0) -> ClientStream:
+        """As `stream`, for a GET whose response may last for hours: it goes over a connection that carried little."""
+        data = encode_request("GET", target, headers, b"", self._authority)
+        async with asyncio.timeout(self.limits.request_timeout_s):
+            connection, incoming = await self._open("GET", data, slim=True)
         return ClientStream(self, connection, incoming, idle_timeout_s or self.limits.stream_idle_timeout_s)
 
     async def close(self) -> None:
@@ -251,10 +250,23 @@ class HttpClient:
             self._release(connection)
         return ClientResponse(incoming.status, incoming.headers, body)
 
-    async def _begin(
-        self, method: str, data: Sequence[bytes], *, fresh: bool
+    async def _open(
+        self, method: str, data: Sequence[bytes], *, slim: bool
     ) -> tuple[ClientConnection, PendingResponse]:
-        connection = await self._connection(fresh=fresh)
+        await self._stream_slots.acquire()
+        try:
+            try:
+                return await self._begin(method, data, fresh=False, slim=slim)
+            except _DiedUnused:
+                return await self._begin(method, data, fresh=True)
+        except BaseException:
+            self._stream_slots.release()
+            raise
+
+    async def _begin(
+        self, method: str, data: Sequence[bytes], *, fresh: bool, slim: bool = False
+    ) -> tuple[ClientConnection, PendingResponse]:
+        connection = await self._connection(fresh=fresh, slim=slim)
         incoming = PendingResponse(streaming=True, body_limit=0)
         reused = connection.used
         try:
@@ -267,10 +279,11 @@ class HttpClient:
             raise
         return connection, incoming
 
-    async def _connection(self, *, fresh: bool) -> ClientConnection:
+    async def _connection(self, *, fresh: bool, slim: bool = False) -> ClientConnection:
         if self._closed:
             raise Unreachable("client is closed")
-        connection = None if fresh else self._idle.take()
+        idle = self._idle
+        connection = None if fresh else idle.take_fit(lambda each: each.is_slim) if slim else idle.take()
         if connection is None:
             connection = await self._connect()
         self._busy.add(connection)
@@ -298,18 +311,31 @@ class HttpClient:
         if self._closed or not self._kept:
             connection.abort()
             return
-        self._idle.put(connection, self._loop.time())
-        if self._idle and self._reaper is None:
-            self._reaper = self._loop.call_later(self.limits.idle_timeout_s, self._reap)
+        if self._idle.put(connection, self._loop.time()):
+            self._reap_at(self._due_s(connection))
+
+    def _due_s(self, connection: ClientConnection) -> float:
+        """When a connection will have been idle for too long."""
+        limits = self.limits
+        longest_s = limits.idle_timeout_s
+        return connection.idle_since_s + (
+            longest_s if connection.is_slim else min(limits.large_idle_timeout_s, longest_s)
+        )
+
+    def _reap_at(self, due_s: float) -> None:
+        """Look at the idle connections then, or before."""
+        if self._reaper is not None:
+            if self._reaper.when() <= due_s:
+                return
+            self._reaper.cancel()
+        self._reaper = self._loop.call_at(due_s, self._reap)
 
     def _reap(self) -> None:
         """Close connections that have been idle for too long, and schedule the next look."""
-        self._reaper = None
-        oldest_s = self._loop.time() - self.limits.idle_timeout_s
-        self._idle.expire(oldest_s)
-        if self._idle.oldest_s is not None:
-            wait_s = self._idle.oldest_s - oldest_s
-            self._reaper = self._loop.call_later(max(wait_s, 0.01), self._reap)
+        self._reaper, now_s = None, self._loop.time()
+        self._idle.close_if(lambda each: self._due_s(each) <= now_s)
+        if self._idle:
+            self._reap_at(max(min(map(self._due_s, self._idle)), now_s + 0.01))
 
 
 class _DiedUnused(Exception):

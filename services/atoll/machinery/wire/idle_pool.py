@@ -11,7 +11,7 @@ import asyncio
 import select
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from atoll.machinery.process.tls import ClientContext
@@ -76,10 +76,8 @@ class IdlePool(Generic[C]):
     def __len__(self) -> int:
         return len(self._idle)
 
-    @property
-    def oldest_s(self) -> float | None:
-        """Since when the oldest has been idle; None if there is none."""
-        return self._idle[0].idle_since_s if self._idle else None
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._idle)
 
     def take(self) -> C | None:
         """Remove and return the connection used last that is still good; None if there is none."""
@@ -102,18 +100,23 @@ class IdlePool(Generic[C]):
     def _is_good(self, connection: C) -> bool:
         return connection.renewals == self.context.renewals and connection.reusable and connection.still_quiet()
 
-    def put(self, connection: C, now_s: float) -> None:
-        """Keep a connection, or close it if it cannot be used again or the pool is full."""
+    def put(self, connection: C, now_s: float) -> bool:
+        """Keep a connection, or close it if it cannot be used again or the pool is full. Return whether it is kept."""
         is_current = connection.renewals == self.context.renewals
         if not is_current or not connection.reusable or len(self._idle) >= self._limit:
             connection.abort()
-            return
+            return False
         connection.idle_since_s = now_s
         self._idle.append(connection)
+        return True
 
     def expire(self, oldest_s: float) -> None:
         """Close connections that have been idle since `oldest_s` or longer, and those that ended."""
-        for connection in [c for c in self._idle if c.idle_since_s <= oldest_s or not c.reusable]:
+        self.close_if(lambda each: each.idle_since_s <= oldest_s)
+
+    def close_if(self, is_due: Callable[[C], bool]) -> None:
+        """Close the connections that are due, and those that ended."""
+        for connection in [each for each in self._idle if is_due(each) or not each.reusable]:
             self._idle.remove(connection)
             connection.close()
 

@@ -27,6 +27,8 @@ class ClientLimits(msgspec.Struct, frozen=True):
     stream_idle_timeout_s: float = 600.0
     #: Idle connections are closed after this time. Below the server's 120 s, so that the client closes first.
     idle_timeout_s: float = 60.0
+    #: The same for those that carried much at once, of which both sides keep memory until they end.
+    large_idle_timeout_s: float = 10.0
     header_bytes: int = 64 * 1024
     body_bytes: int = 64 << 20
     #: One line of a stream.
