@@ -35,12 +35,13 @@ async def measure(
 ) -> report.Section:
     """Run one scenario."""
     module = importlib.import_module(f"loadtest.scenarios.{name}")
-    began, rows, failed = time.monotonic(), [], ""
+    bench = Bench(place / name, size, own=own, chosen=chosen)
+    began, failed = time.monotonic(), ""
     try:
         async with asyncio.timeout(LIMIT_S[FULL if chosen else size]):
-            rows = await module.run(Bench(place / name, size, own=own, chosen=chosen))
+            rows = await module.run(bench)
     except Exception as error:
-        failed = f"{type(error).__name__}: {error}".splitlines()[0]
+        rows, failed = bench.rows, f"{type(error).__name__}: {error}".splitlines()[0]
         sys.excepthook(type(error), error, error.__traceback__)
     question = (module.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
     return report.Section(name, question, round(time.monotonic() - began, 1), rows, failed)

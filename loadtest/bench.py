@@ -6,6 +6,8 @@ A scenario is a module with a docstring that states its question and `async def 
 from __future__ import annotations
 
 import shutil
+import sys
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from loadtest import processes
 from loadtest.http import Load
+from loadtest.report import Row, number
 from loadtest.server import Server, running
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
@@ -39,6 +42,14 @@ class Bench:
         #: Whether parts of the server are measured in this process, which changes its logging.
         self.in_process = own and size != TINY
         self._made = 0
+        #: What is known so far: a scenario that ends early has given that.
+        self.rows: list[Row] = []
+
+    def add(self, *rows: Row) -> None:
+        """Take rows of a long scenario as they become known, and print them."""
+        self.rows += rows
+        for row in rows:
+            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {row.what}: {number(row.reached)} {row.unit} {row.note}\n")
 
     def size(self, quick: int, full: int, name: str = "") -> int:
         """A count, which may be chosen by its name."""

@@ -1,16 +1,16 @@
 """Simulated edges: the syncer itself, many in one process, each between its mailbox and a workspace as its cluster.
 
 A workspace passes the contract tests of edge clusters (`tests/contract/edge`). Their server is another one than the
-center, and all of them reach the center through one relay that counts bytes.
+center, and the edges of a process reach the center through one relay that counts bytes. `edge_processes` has several.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -26,27 +26,12 @@ from atoll.machinery.process.tasks import stop
 from atoll.syncer.syncer import Options, Syncer
 from harness.waits import until
 from loadtest.bench import workspace
-from loadtest.edge_site import EdgeServer, Mailbox
+from loadtest.edge_site import Mailbox
 from loadtest.edge_syncer import LIFETIME_S, NAMESPACE, RATE
-from loadtest.server import Server
+from loadtest.parallel import each
 
-#: How many requests of the preparation run at a time, and how long all of it may take.
-PARALLEL, PATIENCE_S = 16, 900.0
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-async def each(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """Do something with each of many, some at a time; return the results in order."""
-    slots = asyncio.Semaphore(PARALLEL)
-
-    async def one(item: T) -> R:
-        async with slots:
-            return await work(item)
-
-    async with asyncio.TaskGroup() as tasks:
-        found = [tasks.create_task(one(item)) for item in items]
-    return [task.result() for task in found]
+#: How long the preparation may take.
+PATIENCE_S = 900.0
 
 
 class Edge:
@@ -93,23 +78,32 @@ class Edge:
         return is_idle and kept >= objects and syncer.may_report
 
 
+def cluster_of(kubeconfig: Path, mailbox: Mailbox) -> Target:
+    """The workspace that is the cluster of a mailbox's edge, at the server of this kubeconfig."""
+    below = Kubeconfig.load(str(kubeconfig)).target("root")
+    return msgspec.structs.replace(below, path=below.path_of(f"root:{_name(mailbox)}"))
+
+
+def _name(mailbox: Mailbox) -> str:
+    return f"cluster-{mailbox.target}"
+
+
 @asynccontextmanager
-async def fleet(server: EdgeServer, clusters: Server, mailboxes: list[Mailbox], port: int) -> AsyncIterator[list[Edge]]:
-    """Edges for these mailboxes, which are not started; `port` is another one of the center."""
-    place = Kubeconfig.load(str(server.kubeconfig)).target("root")
-    below = Kubeconfig.load(str(clusters.kubeconfig)).target("root")
+async def fleet(center: Path, clusters: Path, mailboxes: list[Mailbox], port: int) -> AsyncIterator[list[Edge]]:
+    """Edges for these mailboxes, which are not started, by two kubeconfigs; `port` is another one of the center."""
+    place = Kubeconfig.load(str(center)).target("root")
+    below = Kubeconfig.load(str(clusters)).target("root")
     wanted = Account(NAMESPACE, {}, LIFETIME_S)
 
     async def make(mailbox: Mailbox) -> Edge:
-        async with server.client(mailbox.cluster) as client:
-            token = await account.ensure(client, wanted, silent=True)
+        token = await account.ensure(admin.cluster(mailbox.cluster), wanted, silent=True)
         view = msgspec.structs.replace(
             place,
             port=port,
             path=f"/services/{MAILBOX_VIEW}/clusters/{mailbox.cluster}",
             headers=(("authorization", f"Bearer {token}"),),
         )
-        name = f"cluster-{mailbox.target}"
+        name = _name(mailbox)
         await root.create(WORKSPACES, workspace(name))
 
         async def is_ready() -> bool:
@@ -118,7 +112,7 @@ async def fleet(server: EdgeServer, clusters: Server, mailboxes: list[Mailbox], 
         await until(is_ready, "the cluster of an edge is ready", PATIENCE_S)
         return Edge(mailbox, view, msgspec.structs.replace(below, path=below.path_of(f"root:{name}")))
 
-    async with clusters.client() as root:
+    async with Client(place) as admin, Client(below) as root:
         edges = await each(mailboxes, make)
     before = structlog.get_config()["wrapper_class"]
     # A line for each reconcile would be most of what this process does.

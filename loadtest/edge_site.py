@@ -20,17 +20,18 @@ from pathlib import Path
 import msgspec
 
 from atoll.edge.kinds import LOCATIONS, PLACEMENTS, SYNC_TARGETS
-from atoll.edge.mailboxes import mailbox_name
+from atoll.edge.mailboxes import kept_workspace, mailbox_name
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer
 from atoll.machinery.client.resource import WORKSPACES, Resource
-from atoll.machinery.meta.objects import Object, annotations_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.process.listen_address import PORT_FILE
 from atoll.machinery.process.tasks import stop
 from harness.servers.edge_service import an_object, location
 from harness.waits import until
 from loadtest import processes
+from loadtest.parallel import each
 from loadtest.server import Server
 
 HOME, INVENTORY, WORKLOAD = "root:espw", "root:imw1", "root:wmw1"
@@ -56,6 +57,13 @@ class EdgeServer(Server):
     def __init__(self, directory: Path, *flags: str, cores: set[int] | None = None) -> None:
         super().__init__(directory, cores or processes.cores()[0], "--edge", "true", *flags)
         self.environment = COMPILED
+        #: Further proxies, which are started beside it (`edge_proxy`).
+        self.proxies: list[int] = []
+
+    @property
+    def all_processes(self) -> list[int]:
+        """All processes of the center."""
+        return [*processes.tree(self.pid), *self.proxies]
 
     async def controllers(self) -> int:
         """Wait until the controllers are ready, and let them run anywhere; return their process id."""
@@ -120,12 +128,14 @@ async def make_mailboxes(
     """Make SyncTargets, each at a Location of its own with these labels; return their mailboxes once they are ready."""
     async with server.client(INVENTORY) as inventory, server.client(HOME) as home:
         await until(lambda: _serves(inventory), "the inventory is initialized", limit_s)
-        targets = [await inventory.create(SYNC_TARGETS, an_object("SyncTarget", name, id=name)) for name in names]
-        wanted = {mailbox_name(annotations_of(each)[CLUSTER], each["metadata"]["uid"]): each for each in targets}
-        clusters = await until(lambda: _clusters(home, wanted), "the mailboxes are ready", limit_s)
-        for name in names:
-            await inventory.create(LOCATIONS, location(name, **labels))
-    return [Mailbox(each["metadata"]["name"], each["metadata"]["uid"], clusters[name]) for name, each in wanted.items()]
+        targets = await each(names, lambda name: inventory.create(SYNC_TARGETS, an_object("SyncTarget", name, id=name)))
+        wanted = {mailbox_name(annotations_of(obj)[CLUSTER], obj["metadata"]["uid"]): obj for obj in targets}
+        async with asyncio.timeout(limit_s):
+            clusters = await _clusters(home, wanted)
+        await each(names, lambda name: inventory.create(LOCATIONS, location(name, **labels)))
+    return [
+        Mailbox(found["metadata"]["name"], found["metadata"]["uid"], clusters[name]) for name, found in wanted.items()
+    ]
 
 
 async def _serves(inventory: Client) -> bool:
@@ -137,10 +147,22 @@ async def _serves(inventory: Client) -> bool:
 
 
 async def _clusters(home: Client, names: Collection[str]) -> dict[str, str]:
-    """The logical clusters of these mailboxes, empty until all are ready."""
-    found = (await home.list(WORKSPACES))["items"]
-    ready = {each["metadata"]["name"]: each for each in found if status_of(each).get("phase") == "Ready"}
-    return {name: str(ready[name]["spec"]["cluster"]) for name in names} if ready.keys() >= set(names) else {}
+    """Watch until all these mailboxes are ready; return their logical clusters."""
+    found: dict[str, str] = {}
+    complete = asyncio.Event()
+
+    def changed(old: Object | None, new: Object | None) -> None:
+        if new is not None and new["status"]["phase"] == "Ready" and new["metadata"]["name"] in names:
+            found[new["metadata"]["name"]] = str(new["spec"]["cluster"])
+            if len(found) == len(names):
+                complete.set()
+
+    task = asyncio.create_task(Informer(home, WORKSPACES, changed, kept_workspace).run())
+    try:
+        await complete.wait()
+    finally:
+        await stop(task)
+    return found
 
 
 def config_maps_of(fleet: str) -> Object:

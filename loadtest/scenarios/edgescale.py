@@ -2,7 +2,7 @@
 
 Three shards and a proxy, with the edge service; simulated edges beside it on the same machine, which share its cores:
 seconds are an upper bound, CPU time and memory are the center's own. `--at edges=N --at objects=N --at locations=N`
-choose other sizes.
+choose other sizes. Beyond 6,000 edges there are more proxies. Rows are printed as they become known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from contextlib import AsyncExitStack
-from urllib.parse import urlsplit
 
 from atoll.edge.kinds import LOCATIONS, PLACEMENTS, SLICES
 from atoll.machinery.client.client import Client
@@ -22,10 +21,11 @@ from harness.servers.edge_service import an_object, location
 from harness.waits import until
 from loadtest import processes
 from loadtest.bench import CONFIG_MAPS, Bench, config_map, percentile
-from loadtest.edge_fleet import PARALLEL, PATIENCE_S, each, fleet
 from loadtest.edge_load import NAME, SETTLE_S, Sizes, has_data, with_edges
+from loadtest.edge_processes import fleet
 from loadtest.edge_site import INVENTORY, WORKLOAD, EdgeServer, Mailbox, arrivals, config_maps_of, make_mailboxes, place
-from loadtest.edge_syncer import NAMESPACE, CountingRelay
+from loadtest.edge_syncer import NAMESPACE
+from loadtest.parallel import PARALLEL, each
 from loadtest.report import Row
 from loadtest.server import Cost
 
@@ -42,18 +42,17 @@ async def run(bench: Bench) -> list[Row]:
         inventory = await stack.enter_async_context(server.client(INVENTORY))
         began = time.perf_counter()
         names = [f"edge-{number}" for number in range(sizes.edges)]
-        mailboxes = await make_mailboxes(server, names, limit_s=PATIENCE_S, fleet=NAME)
-        made = Row(f"{sizes.edges} mailboxes made", sizes.edges / (time.perf_counter() - began), "/s")
-        rows = [made, *await _relabels(bench, inventory, workload, sizes)]
-        rows += await _filled(bench, server, workload, sizes)
-        rows += await _restarted(server, workload, mailboxes, sizes)
-        clusters = await stack.enter_async_context(bench.server(cores=set(processes.USABLE)))
-        relay = await stack.enter_async_context(CountingRelay(urlsplit(server.url).port or 0))
-        edges = await stack.enter_async_context(fleet(server, clusters, mailboxes, relay.port))
-        return rows + await with_edges(bench, server, workload, edges, relay, sizes)
+        mailboxes = await make_mailboxes(server, names, limit_s=sizes.patience_s, fleet=NAME)
+        bench.add(Row(f"{sizes.edges} mailboxes made", sizes.edges / (time.perf_counter() - began), "/s"))
+        bench.add(await _relabels(bench, inventory, workload, sizes))
+        bench.add(*await _filled(bench, server, workload, sizes))
+        bench.add(*await _restarted(server, workload, mailboxes, sizes))
+        edges = await stack.enter_async_context(fleet(bench, server, mailboxes))
+        await with_edges(bench, server, workload, edges, sizes)
+        return bench.rows
 
 
-async def _relabels(bench: Bench, inventory: Client, workload: Client, sizes: Sizes) -> list[Row]:
+async def _relabels(bench: Bench, inventory: Client, workload: Client, sizes: Sizes) -> Row:
     """Give one Location among many the label that a placement selects, and take it away.
 
     The numbers of instances of all of them are written before, as that is what the center does meanwhile.
@@ -65,24 +64,24 @@ async def _relabels(bench: Bench, inventory: Client, workload: Client, sizes: Si
         found = [await inventory.get(LOCATIONS, name) for name in last]
         return all("instances" in status_of(obj) for obj in found)
 
-    await until(are_counted, "the Locations have their numbers of instances", PATIENCE_S)
+    await until(are_counted, "the Locations have their numbers of instances", sizes.patience_s)
     took_ms: list[float] = []
     async with arrivals(workload, SLICES) as seen:
         made = seen.expect("relabel", lambda obj: True)
         selectors = [{"matchLabels": {"moved": "yes"}}]
         spec: Object = {"locationSelectors": selectors, "downsync": [config_maps_of("relabel")]}
         await workload.create(PLACEMENTS, an_object("EdgePlacement", "relabel", spec))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(sizes.patience_s):
             await made
         for number in range(2 * bench.size(10, 30)):
             label = None if number % 2 else "yes"
             moved = seen.expect("relabel", _has_destinations if label else _has_none)
             began = time.perf_counter()
             await inventory.patch(LOCATIONS, "l0", {"metadata": {"labels": {"moved": label}}})
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(sizes.patience_s):
                 took_ms.append((await moved - began) * 1000)
     what = f"relabel of one Location among {sizes.locations:,} to its slice, p50"
-    return [Row(what, percentile(took_ms, 0.5), "ms", 50, note=f"p90 {percentile(took_ms, 0.9):.0f} ms")]
+    return Row(what, percentile(took_ms, 0.5), "ms", 50, note=f"p90 {percentile(took_ms, 0.9):.0f} ms")
 
 
 def _has_destinations(found: Object) -> bool:
@@ -104,13 +103,13 @@ async def _filled(bench: Bench, server: EdgeServer, workload: Client, sizes: Siz
         began = time.perf_counter()
         with Cost(server) as filling:
             await place(workload, NAME, config_maps_of(NAME))
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(sizes.patience_s):
                 filled_s = await full - began
         more = seen.expect(NAME, lambda obj: _is_full(obj, sizes.edges, sizes.objects + 1))
         began = time.perf_counter()
         with Cost(server) as spreading:
             await workload.create(CONFIG_MAPS, _object(sizes.objects))
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(sizes.patience_s):
                 spread_s = await more - began
     after = processes.memory([controllers])
     note = f"create by the same client {plain:,.0f} /s; CPU us a copy: {filling.note(sizes.copies)}"
@@ -160,7 +159,7 @@ async def _restarted(server: EdgeServer, workload: Client, mailboxes: list[Mailb
         async with server.client(sample[-1].cluster) as inside:
             return has_data({"edit": "1"}, await inside.get(CONFIG_MAPS, name, NAMESPACE))
 
-    await until(has_edit, "the edit is in a mailbox", PATIENCE_S)
+    await until(has_edit, "the edit is in a mailbox", sizes.patience_s)
     took_s = time.perf_counter() - began
     await asyncio.sleep(SETTLE_S)
     after = [await _copies(server, each) for each in sample]

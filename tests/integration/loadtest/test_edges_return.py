@@ -72,7 +72,7 @@ async def test_edges_that_come_back_at_once_have_what_changed_and_write_each_obj
         await place(workload, NAME, config_maps_of(NAME))
         clusters = await stack.enter_async_context(running(tmp_path / "clusters", cores))
         relay = await stack.enter_async_context(CountingRelay(urlsplit(server.url).port or 0))
-        edges = await stack.enter_async_context(fleet(server, clusters, mailboxes, relay.port))
+        edges = await stack.enter_async_context(fleet(server.kubeconfig, clusters.kubeconfig, mailboxes, relay.port))
         for edge in edges:
             await edge.start()
         await until(lambda: every(edge.has(2) for edge in edges), "all edges have all objects", PATIENCE_S)

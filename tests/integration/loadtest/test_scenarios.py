@@ -6,9 +6,9 @@ import importlib
 from pathlib import Path
 
 import pytest
-from loadtest import processes
+from loadtest import edge_processes, processes
 from loadtest.bench import TINY, Bench
-from loadtest.scenarios import ORDER
+from loadtest.scenarios import ORDER, edgescale
 
 #: Those that what changes most often breaks, a few seconds each; the others belong to the long tier.
 SHORT = ("create", "watch")
@@ -31,3 +31,16 @@ async def test_a_short_benchmark_runs(name: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in SHORT])
 async def test_a_long_benchmark_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await check_runs(name, tmp_path, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_edges_run_in_several_processes_behind_several_proxies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most in (("EDGES_A_PROCESS", 2), ("EDGES_A_PROXY", 3), ("EDGES_A_SERVER", 3), ("AT_ONCE", 1)):
+        monkeypatch.setattr(edge_processes, name, most)
+    bench = Bench(tmp_path, TINY, chosen={"edges": 5, "objects": 2, "locations": 5})
+    rows = {row.what: row for row in await edgescale.run(bench)}
+    assert rows["10 objects to 5 edges"].reached > 0
+    assert "bound" not in rows["5 edges back at once, until all have an edit"].note
