@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -83,6 +84,8 @@ class Syncer:
         self.associated = Associated(center, self.mailbox, self.edge, lambda: self.may_report)
         #: Kinds of which the copies in the mailbox are known.
         self._searched: set[Resource] = set()
+        #: Kinds that come up and are served.
+        self._upsynced: dict[tuple[str, str], Resource] = {}
         #: Why it does not work yet, empty once it does.
         self.waits_for = "the edge cluster"
         self._kinds_changed = asyncio.Event()
@@ -268,24 +271,24 @@ class Syncer:
 
     async def _follow_kinds(self) -> None:
         """Follow at the edge the kinds that matter, whenever these change."""
-        failures = 0
+        failures, is_repeated = 0, False
         self.edge.follow(_ALWAYS, _WHOLE)
         while True:
             self._kinds_changed.clear()
             try:
-                is_whole = await self._find_kinds()
+                is_whole = await self._find_kinds(is_repeated=is_repeated)
                 failures, wait_s = 0, None if is_whole else _LOOK_AGAIN_S
             except (ApiError, ClientError, TimeoutError, OSError) as error:
                 log.info("kinds not found", reason=str(error) or type(error).__name__)
                 wait_s, failures = _BACKOFF.delay_s(failures), failures + 1
-            try:
+            is_repeated = not failures
+            with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._kinds_changed.wait()
-            except TimeoutError:
-                continue
+                    is_repeated = False
 
-    async def _find_kinds(self) -> bool:
-        """Follow what is served of these kinds; return whether all are."""
+    async def _find_kinds(self, *, is_repeated: bool) -> bool:
+        """Follow what is served of them; return whether all are. `is_repeated`: nothing said that they changed."""
         state, carried = self._state, self.mailbox.carried
         if state.kinds is None:
             state.kinds = await self.edge.marked_kinds()
@@ -305,13 +308,21 @@ class Syncer:
                 is_whole = False
             else:
                 found.setdefault((group, plural), kind.resource)
-        upsynced = await upsynced_kinds(self.mailbox, self.edge.kinds)
-        self.edge.follow({**upsynced, **found}, {*_WHOLE, *upsynced})
+        return (
+            await self._follow_upsynced(found, is_repeated=is_repeated) and await self.associated.follow() and is_whole
+        )
+
+    async def _follow_upsynced(self, others: Mapping[tuple[str, str], Resource], *, is_repeated: bool) -> bool:
+        """Follow what is served of the kinds that come up, and other kinds; return whether nothing can be added."""
+        upsynced, is_whole = await upsynced_kinds(self.mailbox, self.edge.kinds)
+        self.edge.follow({**upsynced, **others}, {*_WHOLE, *upsynced})
         for each in set(upsynced.values()) - self._searched:
-            state.copies = {**await copies_of(self._center, each), **state.copies}
+            self._state.copies = {**await copies_of(self._center, each), **self._state.copies}
             self._searched.add(each)
-        self._upsync_all()
-        return await self.associated.follow() and is_whole
+        if not is_repeated or upsynced != self._upsynced:
+            self._upsync_all()
+        self._upsynced = upsynced
+        return is_whole
 
     def _note_read(self) -> None:
         if self.mailbox.is_complete:

@@ -249,9 +249,12 @@ async def copies_of(client: Client, resource: Resource) -> dict[ObjectRef, str]:
     return found
 
 
-async def upsynced_kinds(mailbox: Mailbox, kinds: Kinds) -> dict[tuple[str, str], Resource]:
-    """Return what is served at the edge of the kinds that the mailbox asks for."""
-    found = {}
+async def upsynced_kinds(mailbox: Mailbox, kinds: Kinds) -> tuple[dict[tuple[str, str], Resource], bool]:
+    """Return what is served at the edge of the kinds that the mailbox asks for, and whether nothing can be added.
+
+    Discovery lags behind definitions, and of those that others make the syncer is not told.
+    """
+    found, is_whole = {}, True
     rules = [rule for each in mailbox.carried.associated for rule in each.rules if rule.copies]
     for rule in rules:
         whole = await kinds.find(*rule.kind, await kinds.preferred(rule.group))
@@ -260,8 +263,11 @@ async def upsynced_kinds(mailbox: Mailbox, kinds: Kinds) -> dict[tuple[str, str]
     for each in mailbox.carried.upsync:
         version = await kinds.preferred(each.api_group)
         served = await kinds.version(each.api_group, version) if version else {}
+        if not served.keys() >= {*each.resources}:
+            kinds.forget(each.api_group)
+            is_whole = False
         for name, kind in served.items():
             is_asked_for = name in each.resources or ANY in each.resources
             if is_asked_for and "watch" in kind.verbs and comes_up(each.api_group, name):
                 found[each.api_group, name] = kind.resource
-    return found
+    return found, is_whole

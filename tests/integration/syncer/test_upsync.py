@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,14 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import UPSYNCED, ObjectRef
 from atoll.machinery.edge.upsync import Bounds
 from atoll.machinery.meta.objects import Object, annotations_of
+from atoll.machinery.meta.status import NotFound
+from atoll.syncer import syncer
 from atoll.syncer.syncer import Options
-from harness.clients.api import configmap
+from harness.clients.api import configmap, crd
 from harness.servers.in_process.mailbox_view import MailboxView
 from harness.servers.in_process.syncer import TIMING, Run, syncing
 from harness.waits import until
+from integration.syncer.test_refusals import CRDS
 
 CONFIGMAPS, NAMESPACES = Resource("", "v1", "configmaps"), Resource("", "v1", "namespaces", namespaced=False)
 NAMESPACE = "reports"
@@ -99,6 +104,68 @@ async def test_an_edge_sync_config_asks_for_objects_too(view: MailboxView, edge:
             return copy not in view.others
 
         await until(is_gone, "and what nobody asks for any more goes")
+
+
+@pytest.mark.parametrize("asks_for", ["gears", "*"])
+async def test_a_kind_that_the_edge_serves_later_comes_up(
+    view: MailboxView, edge: Client, run: Run, monkeypatch: pytest.MonkeyPatch, asks_for: str
+) -> None:
+    """Its definition is not of this syncer, and the group is served before, as in discovery that lags behind."""
+    monkeypatch.setattr(syncer, "_LOOK_AGAIN_S", 0.1)
+    group, space = f"u{uuid.uuid4().hex[:8]}.example.com", await new_namespace(edge)
+
+    async def make(plural: str, kind: str) -> str:
+        await edge.create(CRDS, crd(plural, group))
+        gear = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "first", "namespace": space}}
+        resource = Resource(group, "v1", plural)
+
+        async def is_made() -> bool:
+            with contextlib.suppress(NotFound):
+                await edge.create(resource, gear)
+                return True
+            return False
+
+        await until(is_made, f"{plural} are served")
+        return resource.path(space, "first")
+
+    cog = await make("cogs", "Cog")
+    asked = {"apiGroup": group, "namespaces": [space], "names": ["*"]}
+    view.upsync([{**asked, "resources": ["cogs"]}, {**asked, "resources": [asks_for]}])
+    async with run():
+        await until(lambda: came_up(view, cog), "what is served comes up")
+        gear = await make("gears", "Gear")
+        await until(lambda: came_up(view, gear), "so does what is served later")
+
+
+async def test_a_repeated_look_for_kinds_looks_at_no_object(
+    view: MailboxView, edge: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syncer, "_LOOK_AGAIN_S", 0.05)
+    space = await new_namespace(edge)
+    await edge.create(CONFIGMAPS, configmap("one", {"a": "1"}, namespace=space))
+    view.upsync([{**UPSYNC_SET, "namespaces": [space], "resources": ["configmaps", "lacking"]}])
+    async with run() as running:
+        copy = path("one").replace(NAMESPACE, space)
+        await until(lambda: came_up(view, copy), "it comes up")
+        looks, objects = list[str](), running.upsync
+        assert objects is not None
+        preferred, every = running.edge.kinds.preferred, objects.all
+
+        async def look(group: str) -> str:
+            looks.append(group)
+            return await preferred(group)
+
+        def look_at_objects() -> None:
+            looks.clear()
+            every()
+
+        monkeypatch.setattr(running.edge.kinds, "preferred", look)
+        monkeypatch.setattr(objects, "all", look_at_objects)
+
+        async def is_quiet() -> bool:
+            return len(looks) >= 3
+
+        await until(is_quiet, "kinds are looked for three times, and no object between")
 
 
 async def new_namespace(edge: Client) -> str:
