@@ -1,7 +1,8 @@
 """The two forms of a backup: a directory, and a tar archive that goes through a pipe.
 
 Both hold the pages of the store and, written last, the manifest; an archive has the pages in parts, as their size is
-not known before. `atoll backup` writes them, `atoll restore` reads them. Invariant: what was received agrees with its
+not known before. `atoll backup` writes them, `atoll restore` reads them; `tarfile` is imported with the first archive,
+as a shard's start imports this module. Invariant: what was received agrees with its
 manifest in size and hash, or BadBackup is raised.
 """
 
@@ -10,17 +11,19 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, sync_directory
 from atoll.machinery.storage.maintenance.backup import BACKUP_FORMAT, CHUNK_BYTES, Manifest
 from atoll.machinery.storage.options import MIB
+
+if TYPE_CHECKING:
+    import tarfile
 
 MANIFEST = "manifest.json"
 _PART_BYTES, _MAX_MANIFEST_BYTES = 8 * MIB, 64 * 1024
@@ -81,6 +84,8 @@ class ArchiveTarget:
     """A tar archive that is written to a stream."""
 
     def __init__(self, stream: BinaryIO) -> None:
+        import tarfile
+
         self._archive = tarfile.TarFile.open(fileobj=stream, mode="w|")
         self._held, self._parts = bytearray(), 0
 
@@ -101,7 +106,7 @@ class ArchiveTarget:
             self._parts += 1
 
     def _add(self, name: str, data: bytes) -> None:
-        entry = tarfile.TarInfo(name)
+        entry = self._archive.tarinfo(name)
         entry.size, entry.mode = len(data), 0o600
         self._archive.addfile(entry, io.BytesIO(data))
 
@@ -122,6 +127,8 @@ def receive(source: Path | BinaryIO, into: Path) -> Manifest:
 
 
 def _from_archive(stream: BinaryIO, into: Path) -> tuple[Manifest, tuple[int, str]]:
+    import tarfile
+
     held: list[bytes] = []
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:

@@ -12,6 +12,7 @@ import binascii
 import time
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.process import ed25519
@@ -79,32 +80,36 @@ def read(token: str) -> Object:
 
 
 class Box:
-    """One end of encrypted messages: a curve key."""
+    """One end of encrypted messages: a curve key.
+
+    PyNaCl is imported with the first message, as a shard without subscribers has none: 1 MB.
+    """
 
     def __init__(self, secret: str) -> None:
         """Raises ValueError for a text that is not 32 bytes in base64."""
-        from nacl.public import PrivateKey
-
-        self._key = PrivateKey(base64.b64decode(secret, validate=True))
-        self.text = key_text(CURVE_KEY, bytes(self._key.public_key))
+        self._secret = base64.b64decode(secret, validate=True)
+        self.text = key_text(
+            CURVE_KEY, X25519PrivateKey.from_private_bytes(self._secret).public_key().public_bytes_raw()
+        )
 
     def seal(self, data: bytes, receiver: str) -> bytes:
         """Encrypt for the holder of a curve key. Raises InvalidClaims for a text that is none."""
         from nacl.public import Box as NaclBox
-        from nacl.public import PublicKey
+        from nacl.public import PrivateKey, PublicKey
 
-        return _BOX_VERSION + bytes(NaclBox(self._key, PublicKey(key_bytes(receiver))).encrypt(data))
+        return _BOX_VERSION + bytes(NaclBox(PrivateKey(self._secret), PublicKey(key_bytes(receiver))).encrypt(data))
 
     def open(self, data: bytes, sender: str) -> bytes:
         """Decrypt what the holder of a curve key sent. Raises InvalidClaims."""
         from nacl.exceptions import CryptoError
         from nacl.public import Box as NaclBox
-        from nacl.public import PublicKey
+        from nacl.public import PrivateKey, PublicKey
 
         if not data.startswith(_BOX_VERSION) or len(data) < len(_BOX_VERSION) + _NONCE_SIZE:
             raise InvalidClaims("not encrypted")
         try:
-            return bytes(NaclBox(self._key, PublicKey(key_bytes(sender))).decrypt(data[len(_BOX_VERSION) :]))
+            box = NaclBox(PrivateKey(self._secret), PublicKey(key_bytes(sender)))
+            return bytes(box.decrypt(data[len(_BOX_VERSION) :]))
         except CryptoError as error:
             raise InvalidClaims("encrypted for somebody else") from error
 
