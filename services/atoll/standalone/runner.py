@@ -7,6 +7,7 @@ are on disk.
 
 from __future__ import annotations
 
+import errno
 import gc
 import sys
 import time
@@ -119,7 +120,13 @@ async def start(config: ShardConfig, *, edge: int = 0) -> None:
     try:
         if service is not None:
             service.load()
-        await ShardRunner(config, store, began, service).run()
+        runner = ShardRunner(config, store, began, service)
+        try:
+            await runner.run()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise StoreFull(runner.no_room()) from error
     finally:
         if service is not None:
             await service.stop()
@@ -146,7 +153,7 @@ class ShardRunner:
             try:
                 app = await self._app(listener, credentials, port)
             except (StoreFull, InsufficientStorage) as error:
-                raise StoreFull(self._no_room()) from error
+                raise StoreFull(self.no_room()) from error
             if app is not None:
                 users = self._embedded_users(credentials, app.registry)
                 stream = ChangeStream(self._config, self._store, app.registry, self._life.stop, users)
@@ -180,14 +187,14 @@ class ShardRunner:
         app.health.add("store-space", Notice(self._check_space))
         return app
 
-    def _no_room(self) -> str:
+    def no_room(self) -> str:
         space, options = self._store.space, self._store.options
         room, needed = (size_bytes >> 20 for size_bytes in (max(0, space.room_bytes), options.reserve_bytes))
         return f"the disk of {self._root} has room for {room} MB and at least {needed} MB are needed: free some space"
 
     def _check_space(self) -> str | None:
         """Return whether the store is full. It stays ready then: a load balancer must let deletions through."""
-        return self._no_room() if self._store.space.check() else None
+        return self.no_room() if self._store.space.check() else None
 
     async def _origin(self, listener: Listener) -> RootShard | None:
         """Return the identities of the root shard, awaited at the first start; None if stopped before."""

@@ -17,6 +17,7 @@ import pytest
 
 #: What the file system needs to keep account of a large file.
 ALMOST = 0.002
+BLOCK_BYTES = 4096
 
 
 @contextmanager
@@ -45,9 +46,10 @@ def leave(disk: Path, share: float) -> None:
             os.posix_fallocate(other.fileno(), 0, size)
 
 
-def fill(disk: Path) -> None:
-    """Have another file take all of the disk."""
+def fill(disk: Path, spare: int = 0) -> None:
+    """Have another file take all of the disk but so many blocks."""
     leave(disk, ALMOST)
     with contextlib.suppress(OSError), (disk / "other").open("ab", buffering=0) as other:
         while True:
-            other.write(bytes(4096))
+            other.write(bytes(BLOCK_BYTES))
+    os.truncate(disk / "other", (disk / "other").stat().st_size - spare * BLOCK_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -13,10 +14,16 @@ from harness.clients.api import Answer, Api, configmap, eventually
 from harness.servers.processes import atoll
 from harness.servers.shard_process import ShardProcess
 from harness.servers.site import Site
+from harness.servers.small_disk import fill as fill_disk
+from harness.servers.small_disk import leave, small_disk
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 ANYWHERE = ("--allow-any-filesystem", "true")
+DISK_BYTES = 8 << 30
+#: Room for a part of what a commit writes.
+SPARE_BLOCKS = range(0, 60, 5)
+_FAILED = re.compile(rb"^atoll_store_failed_commits_total (\d+)", re.MULTILINE)
 REFUSED = "the shard's storage is full: only deletions and renewals of leases are accepted"
 
 
@@ -95,6 +102,43 @@ def test_a_full_disk_of_several_shards_recovers_by_deletions_alone(disk: Path) -
             assert api.delete(f"{CONFIGMAPS}/large-{number}").code == 200
         for number in range(count // 2):
             eventually(partial(is_created, api, number), "room", timeout_s=60)
+
+
+@pytest.mark.long
+def test_a_shard_serves_on_a_disk_without_a_byte_left_and_what_it_acknowledged_is_there_with_room(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "image", tmp_path / "disk", DISK_BYTES) as disk, ShardProcess(disk / "shard") as shard:
+        api, made = Api(shard, "root").at_once(), 0
+        for blocks in SPARE_BLOCKS:
+            leave(disk, 0.9)
+            eventually(partial(is_created, api, made), "room")
+            made += 1
+            # The room is measured once a second: until then pages are written, and some of them find a place.
+            fill_disk(disk, spare=blocks)
+            assert create_large(api, made).code == 507
+            assert api.get(f"{CONFIGMAPS}/large-{made - 1}").code == 200
+        assert int(_FAILED.findall(shard.get("/metrics", "shard-admin")[1])[0]) > 0, "the store tried to write"
+        shard.kill()
+        leave(disk, 0.9)
+        shard.start()
+        found = {each["metadata"]["name"] for each in api.get(CONFIGMAPS).json["items"]}
+        assert {each for each in found if each.startswith("large-")} == {f"large-{number}" for number in range(made)}
+        assert is_created(api, made)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("disk", [352], indirect=True)
+def test_a_start_without_a_byte_left_ends_in_one_sentence(disk: Path) -> None:
+    with ShardProcess(disk / "shard", *ANYWHERE) as shard:
+        shard.stop()
+        fill_disk(disk)
+        refused = atoll("start", "--root-directory", str(shard.root), "--secure-port", "0", *ANYWHERE)
+    assert refused.code == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"atoll: the disk of {shard.root} has room for 0 MB and at least 256 MB are needed: free some space"
+    )
+    assert "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize("disk", [128], indirect=True)

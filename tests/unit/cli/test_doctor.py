@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -100,6 +101,14 @@ def test_a_disk_that_is_nearly_full_fails(tmp_path: Path, monkeypatch: pytest.Mo
     assert levels(doctor.disk(config(tmp_path)))["disk-space"] == "fail"
     monkeypatch.setattr(filesystem, "free_bytes", lambda directory: 1 << 30)
     assert levels(doctor.disk(config(tmp_path)))["disk-space"] == "warn"
+
+
+def test_a_disk_that_takes_no_byte_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    assert levels(doctor.disk(config(tmp_path)))["disk-sync"] == "fail"
 
 
 def test_a_disk_that_is_slow_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

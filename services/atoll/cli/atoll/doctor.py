@@ -173,7 +173,11 @@ def disk(config: ShardConfig) -> Iterator[Finding]:
     reserve = StoreOptions(directory="").reserve_bytes
     level = FAIL if free < reserve else WARN if free < FREE_WARN_BYTES else OK
     yield Finding(level, "disk-space", f"{free // MIB} MiB free, {reserve // MIB} MiB are kept for deletes")
-    sync_s = filesystem.measure_sync_s(directory)
+    try:
+        sync_s = filesystem.measure_sync_s(directory)
+    except OSError as error:
+        yield Finding(FAIL, "disk-sync", str(error))
+        return
     level = OK if sync_s <= SYNC_WARN_S else WARN
     yield Finding(level, "disk-sync", f"{sync_s * 1000:.2f} ms for a durable write of 4 KiB in {directory}")
 

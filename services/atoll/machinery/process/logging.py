@@ -13,8 +13,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -53,13 +54,31 @@ def resolved_requests(requests: str, log_format: str) -> str:
     return NONE if resolved_format(log_format) == TEXT else WRITES
 
 
+class LogStream:
+    """Standard error as a log: lines that its disk or its reader does not take are lost, and who logs goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, or lose it."""
+        with suppress(OSError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        """Write what waits, as far as it is taken."""
+        with suppress(OSError):
+            self._stream.flush()
+
+
 class FrequentLines:
     """JSON lines at level info as structlog makes them, without its chain of processors, each as soon as it is known.
 
     They are written at the end of the turn of the event loop; outside of one, at once. One thread uses it.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | LogStream) -> None:
         self._stream = stream
         self._lines: list[str] = []
 
@@ -106,7 +125,8 @@ def flush() -> None:
 def configure(level: str = "info", log_format: str = AUTO) -> None:
     """Set structlog up for this process."""
     is_text = resolved_format(log_format) == TEXT
-    _frequent[:] = [] if is_text or level not in ("debug", "info") else [FrequentLines(sys.stderr)]
+    stream = LogStream(sys.stderr)
+    _frequent[:] = [] if is_text or level not in ("debug", "info") else [FrequentLines(stream)]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -114,7 +134,7 @@ def configure(level: str = "info", log_format: str = AUTO) -> None:
             *(_text() if is_text else _json()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, stream)),
         cache_logger_on_first_use=True,
     )
 

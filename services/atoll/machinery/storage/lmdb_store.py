@@ -190,7 +190,12 @@ def open_store(
 def _slow(options: StoreOptions, environment: Environment) -> bool:
     if options.commit_in_thread is not None:
         return options.commit_in_thread
-    sync_s = filesystem.measure_sync_s(environment.directory)
+    try:
+        sync_s = filesystem.measure_sync_s(environment.directory)
+    except OSError as error:
+        # A store without any room serves what it has, and deletions make room.
+        structlog.get_logger().warning("disk not measured", reason=str(error))
+        return True
     structlog.get_logger().info("disk measured", sync_s=round(sync_s, 6))
     return sync_s > SLOW_SYNC_S
 

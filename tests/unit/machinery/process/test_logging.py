@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import re
@@ -155,3 +156,21 @@ async def test_frequent_lines_of_one_turn_of_the_loop_are_written_together(monke
     assert [text.count("\n") for text in written] == [3, 256]
     logging.flush()
     assert [text.count("\n") for text in written] == [3, 256, 44]
+
+
+class FullDisk(io.StringIO):
+    """A file on a disk without room."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+
+def test_who_logs_goes_on_while_the_disk_of_the_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    logging.configure("info")
+    logging.frequent()("request", {"code": 201})
+    structlog.get_logger().warning("request", code=500)
+    logging.flush()

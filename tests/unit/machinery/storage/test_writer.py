@@ -30,6 +30,7 @@ from atoll.machinery.storage.contract import (
     Scope,
     StoreFull,
 )
+from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import MIB
@@ -238,14 +239,24 @@ async def test_a_type_number_of_a_failed_batch_is_not_remembered(tmp_path: Path)
     await store.close()
 
 
-async def test_a_disk_that_is_out_of_space_fails_the_batch_only(tmp_path: Path) -> None:
+#: What LMDB says of a disk that takes none of its pages, and of one that takes a part of them.
+NO_ROOM = [lmdb.DiskError("mdb_txn_commit: No space left on device"), lmdb.Error("mdb_txn_commit: Input/output error")]
+
+
+@pytest.mark.parametrize("error", NO_ROOM)
+async def test_a_disk_that_is_out_of_space_fails_the_batch_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: lmdb.Error
+) -> None:
     died: list[str] = []
-    store = open_store(store_options(tmp_path), fatal=died.append)
+    store = open_store(store_options(tmp_path, reserve_bytes=MIB), fatal=died.append)
     whole = store._environment.env
-    break_disk(store, lmdb.DiskError("mdb_txn_commit: No space left on device"))
+    store.space.check()
+    monkeypatch.setattr(filesystem, "free_bytes", lambda directory: 0)
+    break_disk(store, error)
     with pytest.raises(StoreFull):
         await create(store, "a")
     store._environment.env = whole
+    monkeypatch.undo()
     store.space.measure()
     await create(store, "a")
     assert died == []

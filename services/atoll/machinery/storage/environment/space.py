@@ -7,7 +7,11 @@ Invariant: a store with room accepts writes again without a restart.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
+
+import lmdb
 
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.databases import Environment
@@ -55,6 +59,16 @@ class Space:
         self.room_bytes = filesystem.free_bytes(environment.directory) + reusable - self.claimed_bytes
         quota = self._options.quota_bytes
         self._note(self.room_bytes < self._options.reserve_bytes or bool(quota and self.used_bytes >= quota))
+
+    def has_refused(self, error: lmdb.Error) -> bool:
+        """Whether a commit failed because no room was left, so that nothing of it is in the store.
+
+        Of pages that were written in part LMDB says EIO, as of a disk that fails: only the room tells which it was.
+        """
+        if isinstance(error, (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError)):
+            return True
+        is_partial = os.strerror(errno.EIO) in str(error)
+        return is_partial and filesystem.free_bytes(self._environment.directory) < self._options.reserve_bytes
 
     def refuse(self) -> None:
         """Count the store as full until the next measurement: the disk refused a write."""

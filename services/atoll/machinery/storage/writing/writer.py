@@ -231,13 +231,13 @@ class Writer:
                 batch = CommitBatch(self._options, self._records, self._clock)
                 batch.full = full
                 self._transact(batch, taken, lazy, self._apply)
-        except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
-            # Pages are written before the meta page, so a transaction that finds no space never happened.
-            batch.finish(committed=False)
-            self._space.refuse()
-            self._fail(taken, StoreFull(str(error)))
-            return None
         except Exception as error:
+            if isinstance(error, lmdb.Error) and self._space.has_refused(error):
+                # Pages are written before the meta page, so a transaction that finds no space never happened.
+                batch.finish(committed=False)
+                self._space.refuse()
+                self._fail(taken, StoreFull(str(error)))
+                return None
             self._fail(taken, StoreClosed(f"outcome unknown: {error}"))
             self._closed = True
             self.fatal(f"commit failed: {error!r}")
