@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -25,42 +24,28 @@ from atoll.machinery.stream.publisher.stream_writer import LogFeed, StreamWriter
 from atoll.machinery.stream.subjects import CHANGES, STATE
 from harness.data.event_keys import KEY
 from harness.models.shard_log import CONFIGMAPS, LOGICAL_CLUSTERS, ShardLog
+from harness.servers.stand_ins.publish_line import PublishLine
 
 FENCED = "FENCE"
 OBJECT = ObjectKey(CONFIGMAPS, "c1", "default", "m")
 CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
 
 
-class Line:
+class Line(PublishLine):
     """A connection that is lost once some messages were sent; of these it acknowledges the first few."""
 
     def __init__(self, acknowledged: int, end: int) -> None:
         self.sent: list[str] = []
         self._acknowledged, self._end = acknowledged, end
 
-    async def subscribe(self, _: str, answer: Callable[[Any], Awaitable[None]]) -> None:
-        self._answer = answer
-
     async def send(self, frames: Sequence[bytes]) -> None:
         for frame in frames:
             head = frame.decode()
             self.sent.append(head.partition("Atoll-Operation: ")[2].split("\r\n")[0])
             if len(self.sent) <= self._acknowledged:
-                answer = b'{"stream":"s","seq":%d}' % (self._end + len(self.sent))
-                await self._answer(SimpleNamespace(data=answer))
+                await self.acknowledge(b'{"stream":"s","seq":%d}' % (self._end + len(self.sent)))
         if len(self.sent) > 1:
             raise Unavailable("lost")
-
-    async def unsubscribe(self, _: object) -> None:
-        return
-
-    def inbox(self) -> str:
-        return "inbox"
-
-    def on_lost(self, _: object) -> None:
-        return
-
-    forget = on_lost
 
 
 def put(log: ShardLog, key: ObjectKey = OBJECT) -> int:

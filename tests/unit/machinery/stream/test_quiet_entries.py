@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,6 +26,7 @@ from atoll.machinery.stream.subjects import CHANGES, STATE
 from harness.data.event_keys import KEY
 from harness.models.shard_log import CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
 from harness.servers.nats import eventually
+from harness.servers.stand_ins.publish_line import PublishLine
 
 OBJECT = ObjectKey(CONFIGMAPS, "c1", "default", "m")
 CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
@@ -43,7 +43,7 @@ class CountedLog(ShardLog):
         return super().tail(revision, limit)
 
 
-class Line:
+class Line(PublishLine):
     """A connection that acknowledges each message, once it may."""
 
     def __init__(self) -> None:
@@ -52,27 +52,13 @@ class Line:
         self.acknowledges = asyncio.Event()
         self.acknowledges.set()
 
-    async def subscribe(self, _: str, answer: Callable[[Any], Awaitable[None]]) -> None:
-        self._answer = answer
-
     async def send(self, frames: Sequence[bytes]) -> None:
         self.sent += len(frames)
         self._answers.append(asyncio.ensure_future(self._acknowledge(self.sent)))
 
     async def _acknowledge(self, number: int) -> None:
         await self.acknowledges.wait()
-        await self._answer(SimpleNamespace(data=b'{"seq":%d}' % (_SEQUENCE + number)))
-
-    async def unsubscribe(self, _: object) -> None:
-        return
-
-    def inbox(self) -> str:
-        return "inbox"
-
-    def on_lost(self, _: object) -> None:
-        return
-
-    forget = on_lost
+        await self.acknowledge(b'{"seq":%d}' % (_SEQUENCE + number))
 
 
 class Following:
