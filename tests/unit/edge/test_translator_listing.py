@@ -23,8 +23,9 @@ from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
 from atoll.machinery.edge.syncerconfigs import specs_of
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import AlreadyExists, Conflict, Details, Forbidden, NotFound
+from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
 from atoll.machinery.wire.pending_response import ConnectionLost
+from harness.servers.stand_ins.mailbox_client import MailboxClient
 
 WANTED, UNWANTED = (ObjectRef("", "configmaps", "default", name) for name in ("a", "b"))
 CONFIGMAPS = Resource("", "v1", "configmaps")
@@ -46,33 +47,17 @@ class Sources:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ref.name, "namespace": ref.namespace}}
 
 
-class EmptyMailbox:
+class EmptyMailbox(MailboxClient):
     """A client of a mailbox that has no object and takes SyncerConfigs alone."""
 
     def __init__(self) -> None:
         self.lists, self.projection = list[Object](), cast(Projection, None)
 
-    def cluster(self, name: str) -> EmptyMailbox:
-        return self
-
-    async def discover(self, path: str) -> Object:
-        row = {"resource": "configmaps", "scope": "Namespaced", "verbs": ["list"]}
-        versions = [{"version": "v1", "resources": [row]}]
-        return {"items": [{"metadata": {}, "versions": versions}] if path == "/api" else []}
-
     async def pages(self, resource: Resource, **options: str) -> AsyncIterator[Object]:
         yield {"items": []}
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
-        if resource.plural == "namespaces":
-            return {"metadata": {"name": name}}
-        raise NotFound("it is not there", details=Details(name=name))
-
     async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
         raise Forbidden("its definition is going")
-
-    async def list(self, resource: Resource, **options: str) -> Object:
-        return {"items": []}
 
     async def request(self, method: str, path: str, query: object = None, body: Any = None) -> Object:
         state = self.projection.state("m")

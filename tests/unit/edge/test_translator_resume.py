@@ -24,7 +24,7 @@ from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import NotFound
+from harness.servers.stand_ins.mailbox_client import MailboxClient
 
 COUNT = STRIDE + 10
 REFS = [ObjectRef("", "configmaps", "default", f"c{number}") for number in range(COUNT)]
@@ -54,29 +54,17 @@ class Workspace:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ref.name, "namespace": ref.namespace}}
 
 
-class Mailbox:
+class Mailbox(MailboxClient):
     """A client of a mailbox: the names of what was written, the objects that it has, what it answers."""
 
     def __init__(self) -> None:
         self.applied, self.stored, self.revision = list[str](), dict[str, Object](), 10
 
-    def cluster(self, name: str) -> Mailbox:
-        return self
-
-    async def discover(self, path: str) -> Object:
-        row = {"resource": "configmaps", "scope": "Namespaced", "verbs": ["list"]}
-        versions = [{"version": "v1", "resources": [row]}]
-        return {"items": [{"metadata": {}, "versions": versions}] if path == "/api" else []}
-
     async def pages(self, resource: Resource, **options: str) -> AsyncIterator[Object]:
         yield {"items": list(self.stored.values())}
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
-        if resource.plural == "namespaces":
-            return {"metadata": {"name": name}}
-        if name not in self.stored:
-            raise NotFound("it is not there")
-        return self.stored[name]
+        return self.stored[name] if name in self.stored else await super().get(resource, name, namespace)
 
     async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
         self.revision += 1
@@ -84,9 +72,6 @@ class Mailbox:
         self.applied.append(metadata["name"])
         self.stored[metadata["name"]] = {**obj, "metadata": metadata}
         return self.stored[metadata["name"]]
-
-    async def list(self, resource: Resource) -> Object:
-        return {"items": []}
 
     async def request(self, method: str, path: str, query: object = None, body: Any = None) -> Object:
         return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": "99"}}
