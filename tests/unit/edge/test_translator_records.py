@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from threading import Event
@@ -193,7 +192,7 @@ async def test_what_many_put_reaches_the_disk_together_and_none_goes_on_before(s
     await records.flush()
     assert slow.commits == [1, 50], "nothing is left to write"
     # Those that come one after the other wait for each other, too.
-    records._free_at_s = time.monotonic() + 0.2
+    records._commits._free_at_s = asyncio.get_running_loop().time() + 0.2
     await asyncio.gather(one("n0"), soon(one("n1")))
     assert slow.commits == [1, 50, 2]
 

@@ -13,7 +13,7 @@ from atoll.edge.placement_translator.copies import Copies
 from atoll.edge.placement_translator.mailbox_state import MailboxState
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.placement_translator.topology import Topology
-from atoll.machinery.edge.applied import digest
+from atoll.machinery.edge.applied import digest_of_encoded
 from atoll.machinery.edge.list_edits import edited
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
@@ -40,7 +40,8 @@ class Listing:
         spec = self._edited(mailbox, state, parts)
         specs = [spec] if spec is not None else self._whole(mailbox, parts)
         if len(specs) == 1:
-            self._specs.put(digest(specs[0]), encode_json(specs[0]))
+            encoded = encode_json(specs[0])
+            self._specs.put(digest_of_encoded(encoded), encoded)
         return specs
 
     def _edited(self, mailbox: str, state: MailboxState, parts: Collection[Object]) -> Object | None:

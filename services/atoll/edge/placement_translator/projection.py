@@ -45,8 +45,6 @@ log = structlog.get_logger()
 PAGE = 500
 #: Requests under way at a time, in all mailboxes; objects in work at a time in one.
 MAX_REQUESTS, BATCH = 64, 200
-#: Kinds whose copies define others.
-DEFINERS_KINDS = frozenset(DEFINERS)
 
 #: What is sent, where, and what was.
 Sources: TypeAlias = tuple[Topology, Contents, CopyRecords]
@@ -157,7 +155,7 @@ class Projection:
     def resume_all(self) -> None:
         """Copies are as the records say, but for what is told beside; what definers define now is not in records."""
         for mailbox in self._concerned():
-            if not DEFINERS_KINDS.isdisjoint(self._records.kinds(mailbox) or ()):
+            if any(kind in DEFINERS for kind in self._records.kinds(mailbox) or ()):
                 self.due(mailbox).is_unread = True
             self._state(mailbox)
             self.wake(mailbox)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Collection, Mapping
 
 import msgspec
 
 from atoll.edge.placement_translator.content import Kind
 from atoll.edge.store import APPLIED, KINDS, SWEPT, EdgeStore
+from atoll.machinery.client.waves import Waves
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 
@@ -70,7 +70,7 @@ class CopyRecords:
         #: How many rows were put, and how many of these are on disk.
         self._puts = self._written = 0
         self._lock = asyncio.Lock()
-        self._free_at_s = 0.0
+        self._commits = Waves(GATHER_S)
         #: Mailboxes with other copies, or copies of another version, than when they were taken.
         self._moved: set[str] = set()
 
@@ -194,8 +194,7 @@ class CopyRecords:
         async with self._lock:
             if self._written >= wanted:
                 return
-            await asyncio.sleep(max(self._free_at_s - time.monotonic(), 0.0))
-            self._free_at_s = time.monotonic() + GATHER_S
+            await self._commits.join()
             batch, puts = dict(self._unwritten), self._puts
             await asyncio.to_thread(self._store.write, {APPLIED: batch})
             self._written = puts

@@ -31,7 +31,12 @@ class ApplyRecord(msgspec.Struct, frozen=True, gc=False):
 
 def digest(value: Any) -> str:
     """Return a digest of any JSON value, whatever the order of its keys."""
-    return hashlib.sha256(encode_json(value)).hexdigest()[:32]
+    return digest_of_encoded(encode_json(value))
+
+
+def digest_of_encoded(value: bytes) -> str:
+    """Return the digest of a value that `encode_json` wrote."""
+    return hashlib.sha256(value).hexdigest()[:32]
 
 
 def record_of(configuration: Object, answer: Object, manager: str) -> ApplyRecord:

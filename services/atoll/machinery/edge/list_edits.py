@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from atoll.machinery.edge.categories import goes_to_edge
 from atoll.machinery.edge.names import ObjectRef
-from atoll.machinery.edge.syncerconfigs import MAX_SPEC_BYTES, ROW_BYTES
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.edge.syncerconfigs import MAX_SPEC_BYTES, names_bytes, row_bytes
+from atoll.machinery.meta.objects import Object
 
 #: Field with the entries, and field of an entry with its members, of objects with a namespace and of others.
 _NAMESPACED, _CLUSTER_SCOPED = ("namespacedObjects", "objectsByNamespace"), ("clusterScope", "objects")
@@ -72,14 +72,14 @@ def _kind(entry: Object) -> tuple[str, str]:
 def _size(spec: Object) -> int:
     """Return the upper bound of the bytes of a spec by which `specs_of` divides lists."""
     rows = (*(spec.get("upsync") or ()), *(spec.get("associated") or ()))
-    size = sum(len(encode_json(each)) + 1 for each in rows)
+    size = sum(map(row_bytes, rows))
     for entry in spec.get("clusterScope") or ():
-        size += _names_size(entry, "", entry["objects"])
+        size += names_bytes(entry["objects"], *_texts(entry))
     for entry in spec.get("namespacedObjects") or ():
-        size += sum(_names_size(entry, place["namespace"], place["names"]) for place in entry["objectsByNamespace"])
+        texts = _texts(entry)
+        size += sum(names_bytes(place["names"], *texts, place["namespace"]) for place in entry["objectsByNamespace"])
     return size
 
 
-def _names_size(entry: Object, namespace: str, names: list[str]) -> int:
-    texts = entry["group"], entry["resource"], entry["apiVersion"], namespace
-    return len(names) * (ROW_BYTES + sum(map(len, texts))) + sum(map(len, names))
+def _texts(entry: Object) -> tuple[str, str, str]:
+    return entry["group"], entry["resource"], entry["apiVersion"]

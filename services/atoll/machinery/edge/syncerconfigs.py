@@ -87,11 +87,21 @@ def specs_of(
 def _cost(row: _Row) -> int:
     """Return an upper bound of the bytes that a row adds."""
     if isinstance(row, UpsyncSet):
-        return len(encode_json(row.as_object())) + 1
+        return row_bytes(row.as_object())
     if isinstance(row, dict):
-        return len(encode_json(row)) + 1
+        return row_bytes(row)
     ref, version = row
-    return ROW_BYTES + len(ref.group) + len(ref.resource) + len(version) + len(ref.namespace) + len(ref.name)
+    return names_bytes((ref.name,), ref.group, ref.resource, version, ref.namespace)
+
+
+def row_bytes(row: Object) -> int:
+    """Return the bytes that a row of `upsync` or `associated` adds to a spec."""
+    return len(encode_json(row)) + 1
+
+
+def names_bytes(names: Collection[str], *texts: str) -> int:
+    """Return an upper bound of the bytes that names add, each with these texts: group, resource, version, namespace."""
+    return len(names) * (ROW_BYTES + sum(map(len, texts))) + sum(map(len, names))
 
 
 def _spec(rows: list[tuple[ObjectRef, str]], upsync: list[UpsyncSet], queries: list[Object]) -> Object:
