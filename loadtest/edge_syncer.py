@@ -31,6 +31,8 @@ from loadtest.processes import Memory, memory
 #: Seconds of the token, and the rate at which a syncer may write: its own limit is not what is measured.
 LIFETIME_S, RATE = 720 * 3600.0, "1000"
 NAMESPACE = "default"
+#: Connections that wait to be taken: thousands of edges come at once.
+BACKLOG = 4096
 
 
 class CountingRelay:
@@ -44,7 +46,7 @@ class CountingRelay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0, backlog=BACKLOG)
         self.port = int(self._server.sockets[0].getsockname()[1])
         return self
 
@@ -63,7 +65,11 @@ class CountingRelay:
         if self.is_cut:
             writer.close()
             return
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
         for source, sink in ((reader, to_server), (from_server, writer)):
             task = asyncio.create_task(self._copy(source, sink))
             self._tasks.add(task)

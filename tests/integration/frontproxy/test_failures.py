@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ import pytest
 
 from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.limits import Limits
-from atoll.machinery.wire.proxy.backend import BackendLimits
+from atoll.machinery.wire.proxy.backend import Backend, BackendLimits
+from atoll.machinery.wire.proxy.backend_connection import BackendConnection
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import Raw, until
 from harness.servers.in_process.front_proxy import BEARER, Line, echoing, front, scripted
@@ -56,6 +58,19 @@ async def test_a_shard_that_comes_back_is_asked_again(tmp_path: Path) -> None:
         async with echoing(port), asyncio.timeout(60):
             while (await client.ask(f"{ORG}/api", headers=BEARER)).status != 200:  # noqa: ASYNC110 - as clients do
                 await asyncio.sleep(0.02)
+
+
+async def test_a_want_of_files_is_no_shard_that_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none_left(backend: Backend) -> BackendConnection:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    pauses = BackendLimits(first_pause_s=60, longest_pause_s=60)
+    async with echoing() as east, front(tmp_path, {"east": east.url}, backends=pauses) as proxy:
+        client = await proxy.connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(Backend, "_connect", none_left)
+            assert reports_unavailable(await client.ask(f"{ORG}/api", headers=BEARER))
+        assert (await client.ask(f"{ORG}/api", headers=BEARER)).status == 200
 
 
 async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:

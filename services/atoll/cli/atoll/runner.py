@@ -17,7 +17,7 @@ import uvloop
 from atoll.cli.atoll.output import fail
 from atoll.machinery.kcp.sharding.forgotten_stores import StoreForgotten
 from atoll.machinery.process import config as settings
-from atoll.machinery.process import logging
+from atoll.machinery.process import logging, open_files
 from atoll.machinery.process.config import ProcessConfig
 from atoll.machinery.process.lifetime import BackgroundWorkFailed
 from atoll.machinery.process.private_files import InvalidCredentials, PkiError
@@ -71,6 +71,7 @@ def print_settings(config: msgspec.Struct) -> int:
 def run(work: Coroutine[Any, Any, None], config: ProcessConfig, more: tuple[type[Exception], ...] = ()) -> int:
     """Run the process. Return the exit code. `more` are further expected errors of this command."""
     logging.configure(config.log_level, config.log_format)
+    open_files.take_all()
     try:
         uvloop.run(work)
     except (*REFUSALS, *more) as error:

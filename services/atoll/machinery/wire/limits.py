@@ -45,4 +45,10 @@ class Limits(msgspec.Struct, frozen=True):
     #: TLS handshakes at a time; others wait.
     handshakes: int = 64
     #: Connections open at a time, handshakes included; above it nothing is accepted and the backlog holds the rest.
+    #: A server has fewer where its process may not have the files (`within`).
     connections: int = 16_384
+
+    def within(self, files: int) -> Limits:
+        """Return them for a process that may have so many files open: a third is left for what requests need, such as a
+        connection to another server for every second client of a proxy, and for stores."""
+        return msgspec.structs.replace(self, connections=min(self.connections, files * 2 // 3))

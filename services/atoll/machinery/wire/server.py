@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from atoll.machinery.process import open_files
 from atoll.machinery.wire.acceptor import Acceptor, Listening, bind
 from atoll.machinery.wire.connection import Connection
 from atoll.machinery.wire.exchange import Handler, HttpRequest
@@ -54,7 +55,7 @@ class Server:
     ) -> None:
         self.handler = handler
         self._connection = connection
-        self.limits = limits
+        self.limits = limits = limits.within(open_files.limit())
         self.counts = Counts()
         self.draining = self._takes_new = False
         self.date = ""

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from atoll.machinery.process import open_files
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.circuit import Circuit, CircuitPolicy
 from atoll.machinery.wire.client import Origin
@@ -26,6 +27,8 @@ log = structlog.get_logger()
 
 #: Longest interval of the sweep, which is at most a quarter of the shortest limit.
 _SWEEP_S = 4.0
+#: How often a want of files is logged.
+_REPEAT_S = 10.0
 #: A TLS connection keeps memory in proportion to its longest read until it ends, and a watch may keep it for hours.
 SLIM_BYTES = 16 * 1024
 
@@ -90,6 +93,8 @@ class Backend:
         self._connecting = 0
         self._circuit = Circuit(CircuitPolicy(Backoff(limits.first_pause_s, limits.longest_pause_s, 1.0, 1.0)))
         self.used_at_s = self._loop.time()
+        #: When a want of files is logged again.
+        self._silent_until_s = 0.0
 
     @property
     def connections(self) -> int:
@@ -135,6 +140,9 @@ class Backend:
                             return connection
                     connection = await self._connect()
         except (OSError, TimeoutError) as error:
+            if open_files.is_shortage(error):
+                self._lacks_files(str(error))
+                raise BackendUnreachable(str(error)) from error
             self._failed(str(error) or "timed out")
             raise BackendUnreachable(circuit.reason) from error
         finally:
@@ -179,6 +187,13 @@ class Backend:
         self._circuit.failed(self._loop.time(), reason)
         if not was_down:
             log.warning("backend unreachable", backend=self.authority, reason=reason)
+
+    def _lacks_files(self, reason: str) -> None:
+        """A request failed for want of a file, which says nothing of the backend: others have connections to it."""
+        now_s = self._loop.time()
+        if now_s >= self._silent_until_s:
+            log.error("no connection to a backend can be made", backend=self.authority, reason=reason)
+            self._silent_until_s = now_s + _REPEAT_S
 
     async def _connect(self) -> BackendConnection:
         origin, renewals = self._origin, self._idle.context.renewals
