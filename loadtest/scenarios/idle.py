@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from atoll.machinery.process import freed_memory
 from loadtest.bench import Bench
 from loadtest.report import Row
 
-SETTLE_S = 3
+#: What the start freed has been returned to the system then (`process.freed_memory`).
+SETTLE_S = 3 * freed_memory.INTERVAL_S
 
 
 async def run(bench: Bench) -> list[Row]:

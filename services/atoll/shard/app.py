@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -70,6 +70,7 @@ from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
 from atoll.machinery.process.file_watch import ClientFiles, client_files, renew_clients
+from atoll.machinery.process.tls import public_context
 from atoll.machinery.storage.contract import Scope, Store
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.stream.connection import Access
@@ -322,7 +323,8 @@ class ShardApp:
             return None
         config = self.config
         files = config.mount_proxy_client_cert_file, config.mount_proxy_client_key_file, config.mount_proxy_ca_file
-        forwarder = Forwarder(self.egress, self._trust(*files))
+        trust = self._trust(*files) if any(files) else None
+        forwarder = cache(lambda: Forwarder(self.egress, trust or public_context()))
         return Mounts(self.paths, forwarder, self._external_url, authenticates=bool(files[0]))
 
     def _remote_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
