@@ -5,7 +5,10 @@ from __future__ import annotations
 import operator
 
 import msgspec
+import pytest
 
+from atoll.machinery.edge import syncset
+from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.meta.objects import Object
 from atoll.virtualworkspaces.edge.carried import MAX_BYTES, Carried, CarriedReader, Mailbox
 from unit.virtualworkspaces.test_downsync_rows import BOX, CATALOG, CONFIGS
@@ -58,3 +61,27 @@ def test_a_set_that_two_values_share_counts_once() -> None:
     assert all(map(operator.is_, read(2, "a"), same))
     other = read(3, "a", "b")
     assert not all(map(operator.is_, read(3, "a", "b"), other)), "with four sets the cache is beyond its bound"
+
+
+def test_mailboxes_that_carry_the_same_objects_share_their_set() -> None:
+    reader, names = CarriedReader(), [f"n{number}" for number in range(100)]
+    first, second = (reader.of(Mailbox(f"m{number}", CATALOG), [config(number, *names)]).set for number in (1, 2))
+    assert len(first.objects) == 100
+    assert first.objects is second.objects
+    assert reader.of(Mailbox("m3", CATALOG), [config(3, *names[1:])]).set.objects == first.objects - {
+        ObjectRef("", "configmaps", "default", "n0")
+    }
+
+
+def test_a_set_of_objects_is_kept_as_long_as_a_mailbox_carries_it() -> None:
+    reader = CarriedReader()
+    for revision in range(1, 10):
+        reader.of(MAILBOX, [config(revision, f"only-here-{revision}")])
+    kept = [ref.name for refs in syncset._in_use.values() for ref in refs if ref.name.startswith("only-here")]
+    assert sorted(kept) == ["only-here-8", "only-here-9"]
+
+
+def test_sets_with_one_hash_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syncset, "hash", lambda _: 1, raising=False)
+    first, second = (syncset._shared([ObjectRef("", "configmaps", "default", name)]) for name in ("a", "b"))
+    assert first != second

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -18,6 +19,19 @@ from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import ANY, UpsyncSet, upsync_set
 from atoll.machinery.edge.syncerconfigs import is_part, whole_number
 from atoll.machinery.meta.objects import Object, spec_of
+
+#: Sets of objects that are in use, by their hashes.
+_in_use: WeakValueDictionary[int, frozenset[ObjectRef]] = WeakValueDictionary()
+
+
+def _shared(refs: Iterable[ObjectRef]) -> frozenset[ObjectRef]:
+    """Return a set that is one with all equal ones: thousands of mailboxes may list the same hundred objects."""
+    made = frozenset(refs)
+    known = _in_use.get(hash(made))
+    if known == made:
+        return known
+    _in_use[hash(made)] = made
+    return made
 
 
 class _Row(NamedTuple):
@@ -79,10 +93,10 @@ def sync_set(
             patterns[row.group, row.resource].add((row.namespace, row.name))
     return SyncSet(
         {(row.group, row.resource): row.version for row in reversed(rows)},
-        frozenset(_refs(rows)),
+        _shared(_refs(rows)),
         {kind: frozenset(found) for kind, found in patterns.items()},
         tuple(sorted(upsync)),
-        frozenset(_refs(protected)),
+        _shared(_refs(protected)),
         number,
         tuple(found for each in configs for row in spec_of(each).get("associated") or () if (found := query_of(row))),
     )

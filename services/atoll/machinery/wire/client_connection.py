@@ -179,6 +179,8 @@ class ClientConnection(PooledConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed, self._unsent = True, None
+        # It refers to this connection: a cycle, which kept the buffers of TLS until the collector came.
+        del self._parser
         incoming = self._incoming
         if incoming is None:
             return

@@ -252,6 +252,8 @@ class BackendConnection(PooledConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        # It refers to this connection: a cycle, which kept the buffers of TLS until the collector came.
+        del self._parser
         sink, self._sink = self._sink, None
         if sink is None:
             return
