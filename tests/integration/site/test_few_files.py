@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
 
+from atoll.machinery.process import open_files
 from harness.clients.raw_http import RawClient
 from harness.servers.site import ServingProcess, Site
 
@@ -18,18 +20,31 @@ WATCH = "/clusters/root/api/v1/namespaces/default/configmaps?watch=true&fieldSel
 MADE = {"metadata": {"name": "few", "namespace": "default"}}
 
 
-@pytest.fixture
-def proxy(site: Site) -> Iterator[ServingProcess]:
-    """The proxy of the site, started with so few files."""
+@contextmanager
+def started(site: Site, limits: str) -> Iterator[ServingProcess]:
+    """The proxy of the site, started with other limits of a shell."""
     command = list(site.proxy.command)
     site.proxy.stop()
     try:
-        site.proxy.command = ["bash", "-c", f'ulimit -n {FILES} && exec "$@"', "bash", *command]
+        site.proxy.command = ["bash", "-c", f'{limits} && exec "$@"', "bash", *command]
         site.proxy.start()
         yield site.proxy
     finally:
         site.proxy.command = command
         site.proxy.restart()
+
+
+@pytest.fixture
+def proxy(site: Site) -> Iterator[ServingProcess]:
+    with started(site, f"ulimit -n {FILES}") as found:
+        yield found
+
+
+@pytest.mark.long
+def test_a_process_takes_all_files_that_it_may_have(site: Site) -> None:
+    with started(site, f"ulimit -Sn {FILES}") as proxy:
+        soft, hard = resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE)
+    assert FILES < soft == min(hard, open_files.MOST)
 
 
 @pytest.mark.long

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import resource
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from atoll.machinery.process import open_files
+from atoll.machinery.wire.exchange import Handler
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
 
 
 @pytest.fixture
@@ -31,6 +34,11 @@ def test_what_the_system_allows_is_taken(before: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("files", "connections"), [(1024, 682), (20_000, 13_333), (1 << 20, Limits().connections)])
 def test_a_third_of_all_files_is_left(files: int, connections: int) -> None:
     assert Limits().within(files).connections == connections
+
+
+async def test_a_server_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "limit", lambda: 30)
+    assert Server(cast(Handler, None), Limits()).limits.connections == 20
 
 
 @pytest.mark.parametrize(
