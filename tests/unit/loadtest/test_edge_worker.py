@@ -10,9 +10,12 @@ import msgspec
 import pytest
 from loadtest import edge_processes
 from loadtest.edge_fleet import Edge as SimulatedEdge
+from loadtest.edge_processes import EdgeProcess
 from loadtest.edge_site import Mailbox
 from loadtest.edge_syncer import CountingRelay
 from loadtest.edge_worker import Command, Cut, CutOff, Edges, Edited, Flap, Full, Join, Passed, Start
+
+from atoll.machinery.client.kubeconfig import Target
 
 
 class Edge:
@@ -90,3 +93,27 @@ def test_each_mailbox_is_in_one_process_and_proxies_take_turns() -> None:
     assert max(len(plan.mailboxes) for plan in plans) <= edge_processes.EDGES_A_PROCESS
     assert max(most.values()) <= edge_processes.EDGES_A_SERVER
     assert sum(len(plan.mailboxes) for plan in plans if plan.port == 1) == 5000
+
+
+class Process:
+    """Of ten edges in two parts, of which one never has anything."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    async def ask(self, command: Command) -> int:
+        self.commands.append(command)
+        starts = sum(isinstance(each, Start) for each in self.commands)
+        return 5 if isinstance(command, Start) else 5 * starts - 1
+
+
+async def test_an_edge_that_gets_nothing_is_left_behind_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge_processes, "PART_S", -1.0)
+    process = Process()
+    fleet = edge_processes.Fleet(10, cast(Target, None), [cast(EdgeProcess, process)])
+    await fleet.start(0, Full(1))
+    assert (fleet.started, fleet.full) == (5, 4)
+    monkeypatch.setattr(edge_processes, "PART_S", 60.0)
+    await fleet.start(1, Full(1))
+    assert (fleet.started, fleet.full) == (10, 9)
+    assert process.commands == [Start(0, 2), Full(1), Start(1, 2), Full(1)]
