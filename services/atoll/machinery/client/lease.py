@@ -63,7 +63,10 @@ class Renewals(Protocol):
 
 
 class Lease:
-    """One Lease; `taken` is called when this process becomes its holder. While `may_hold` is false it does not."""
+    """One Lease; `taken` is called when this process becomes its holder, also after a moment in which nobody was.
+
+    While `may_hold` is false it does not become one.
+    """
 
     def __init__(
         self,
@@ -107,9 +110,9 @@ class Lease:
     async def run(self) -> None:
         """Renew or wait for it until cancelled."""
         while True:
-            was_held, started_s = self.is_held, time.monotonic()
+            before_s = self._renewed_at_s
             try:
-                await self._turn(started_s)
+                await self._turn(time.monotonic())
                 self.failure = ""
             except (Conflict, AlreadyExists):
                 # Somebody wrote it meanwhile: look at it again at once.
@@ -118,7 +121,8 @@ class Lease:
             except (ApiError, ClientError, TimeoutError, OSError) as error:
                 self.failure = str(error) or type(error).__name__
                 self._lease = {}
-            if self.is_held and not was_held:
+            # It may have run out while its renewal was under way: what was refused then has to be looked at again.
+            if self.is_held and time.monotonic() - before_s >= self._timing.lasts_s:
                 log.info("lease taken", lease=self._name)
                 self._taken()
             with contextlib.suppress(TimeoutError):

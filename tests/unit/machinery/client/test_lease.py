@@ -234,3 +234,39 @@ async def test_who_renews_seldom_waits_whole_quarters_of_a_second(monkeypatch: p
 
     async with syncers.running():
         await until(has_waited, "it waits for its next turn")
+
+
+class Slow(Leases):
+    """A server that takes so many seconds for a renewal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = self.takes_s = 0.0
+
+    async def patch_for_metadata(self, resource: Resource, name: str, patch: Object, namespace: str) -> Object:
+        self.now_s += self.takes_s
+        return await super().patch_for_metadata(resource, name, patch, namespace)
+
+
+async def test_who_did_not_hold_a_lease_until_its_renewal_was_answered_takes_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Slow()
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: server.now_s))
+    taken: list[float] = []
+    client: Any = server
+    lease = Lease(client, "l", "a", Timing(60.0, 20.0), lambda: taken.append(server.now_s))
+
+    async def renew(at_s: float, takes_s: float) -> None:
+        count, server.now_s, server.takes_s = len(server.patches), at_s, takes_s
+        lease.nudge()
+        await until(lambda: _answer(len(server.patches) > count), "it is renewed")
+
+    async with running(lease):
+        await until(lambda: _answer(bool(taken)), "it is taken")
+        await renew(30.0, 25.0)
+        assert taken == [0.0]
+        # Renewed at 30 s it lasts until 90 s.
+        await renew(60.0, 35.0)
+        assert taken == [0.0, 95.0]
+        assert lease.is_held
