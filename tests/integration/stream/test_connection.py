@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from nats.aio.msg import Msg
 
+from atoll.machinery.process import pki, tls
+from atoll.machinery.stream import connection as connections
 from atoll.machinery.stream.connection import Access, Connection
 
 
@@ -71,4 +73,33 @@ async def test_one_that_is_lost_with_something_unsent_is_closed_whole() -> None:
         assert subscription._wait_for_msgs_task is not None
         await asyncio.wait([subscription._wait_for_msgs_task])
     assert client.is_closed
+    server.close()
+
+
+async def test_the_socket_to_a_server_that_stands_still_is_closed_with_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of TLS is said by both sides, and asyncio waits for the other one for half a minute."""
+    monkeypatch.setattr(connections, "_CLOSE_TIMEOUT_S", 0.1)
+    ca = pki.make_ca("nats")
+    context = tls.server_context(pki.make_serving(ca, ["localhost"]))
+
+    async def stand_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"version": "2.14.3", "max_payload": 1048576, "headers": true, "tls_required": true}\r\n')
+        await writer.start_tls(context)
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"PONG\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        still.append(writer)
+
+    still = list[asyncio.StreamWriter]()
+
+    server = await asyncio.start_server(stand_still, "127.0.0.1", 0)
+    address = f"tls://localhost:{server.sockets[0].getsockname()[1]}"
+    connection = await Connection.open(Access([address], ca=ca.certificate.decode()), "test")
+    socket = connection.client._transport._io_writer.get_extra_info("socket")  # type: ignore[union-attr]
+    await connection.close()
+    await asyncio.sleep(0)
+    assert socket.fileno() == -1
+    still[0].transport.abort()
     server.close()

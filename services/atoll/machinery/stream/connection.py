@@ -211,9 +211,10 @@ class Connection:
                 await self.client.close()
         except Exception as error:
             log.debug("nats close failed", error=repr(error))
-        if transport is not None:
-            # The client does not close the socket of a half-open connection.
-            transport.close()  # type: ignore[no-untyped-call]
+        writer = getattr(transport, "_io_writer", None)
+        if writer is not None:
+            # The client does not close the socket of a half-open connection, and closing TLS waits for the other side.
+            writer.transport.abort()
         self._lose()
 
     def on_lost(self, listener: Callable[[Exception], None]) -> None:
