@@ -31,13 +31,13 @@ class InProcessClient:
         headers = {"authorization": [f"Bearer {self._token}"], "content-type": [kind]}
         data = b"" if body is None else json.dumps(body).encode()
         target = f"{self._prefix}{path}".encode()
-        exchange = _WholeReply(HttpRequest(method, target, headers, data, Peer("127.0.0.1", 1)))
+        exchange = InProcessExchange(HttpRequest(method, target, headers, data, Peer("127.0.0.1", 1)))
         self._pipeline(exchange)
         async with asyncio.timeout(TIMEOUT_S):
             return await exchange.answer
 
 
-class _WholeReply:
+class InProcessExchange:
     """An exchange that keeps its reply; none is streamed."""
 
     def __init__(self, request: HttpRequest) -> None:

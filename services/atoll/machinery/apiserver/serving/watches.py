@@ -54,6 +54,8 @@ class Watches:
         cache = self._frames if call.restrictions.rows is None else self._unshared
         serving = watch.Watch(call, rows_of(call, self._core.store), wanted, cache, convert)
         revision = max(wanted.options.resource_version, 0)
+        # They are answers for other requests too, of which newer ones take their place while this one lasts.
+        request.configuration = request.access = None
         request.start(f"{PROTOBUF};stream=watch" if call.form.media_type == PROTOBUF else call.form.media_type)
         if not scope.keeps_watches:
             serving.recheck, serving.expires_s = self.open.check_up_to, scope.expires_s
