@@ -19,6 +19,7 @@ from atoll.cli.kubectl.kubestellar import account
 from atoll.cli.kubectl.kubestellar.account import Account
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
+from atoll.machinery.client.lease import Timing
 from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.edge.names import MAILBOX_VIEW, ObjectRef
 from atoll.machinery.meta.objects import Object, status_of
@@ -32,6 +33,9 @@ from loadtest.parallel import each
 
 #: How long the preparation may take.
 PATIENCE_S = 900.0
+#: The Lease at its cluster, which is not measured: ten times the default, so that the clusters of thousands of edges do
+#: not take the cores of the center.
+EDGE_TIMING = Timing(600.0, 200.0)
 
 
 class Edge:
@@ -45,7 +49,8 @@ class Edge:
 
     async def start(self) -> None:
         center, cluster = self._clients = Client(self._center, retries=0), Client(self.cluster)
-        self.syncer = Syncer(center, cluster, Options(self.mailbox.uid, float(RATE), int(RATE)))
+        options = Options(self.mailbox.uid, float(RATE), int(RATE), edge_timing=EDGE_TIMING)
+        self.syncer = Syncer(center, cluster, options)
         self._task = asyncio.create_task(self.syncer.run())
 
     async def stop(self) -> None:

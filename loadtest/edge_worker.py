@@ -40,6 +40,8 @@ class Edges:
 
     def __init__(self, edges: list[Edge], relay: CountingRelay) -> None:
         self.all, self.relay = edges, relay
+        #: Those that were not full when they were looked at last.
+        self.lacking = edges
         self._flapping: list[asyncio.Task[None]] = []
 
     async def flap(self, count: int) -> None:
@@ -72,12 +74,13 @@ class Start(msgspec.Struct, frozen=True, tag=True):
 
 
 class Full(msgspec.Struct, frozen=True, tag=True):
-    """How many edges have so many objects and nothing left to do."""
+    """How many edges have, or had when this was asked before, so many objects and nothing left to do."""
 
     objects: int
 
     async def run(self, edges: Edges) -> int:
-        return sum(edge.has(self.objects) for edge in edges.all)
+        edges.lacking = [edge for edge in edges.lacking if not edge.has(self.objects)]
+        return len(edges.all) - len(edges.lacking)
 
 
 class Edited(msgspec.Struct, frozen=True, tag=True):
