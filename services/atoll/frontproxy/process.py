@@ -158,9 +158,9 @@ class FrontProxy:
         self.registry = registry
         ProcessCollector(registry=registry)
         CertificateExpiry(config, registry, {"tls-cert-file": Path(config.root_directory) / f"{SERVING}.crt"})
-        self.backends = Backends(limits)
         self._egress = Egress(policy(config.egress_allow_cidr), registry)
         shards = client_context(files.shards_ca, files.client)
+        self.backends = Backends(limits, streams=shards)
         self._client_files = [
             renewal.shard_files(config, files.mappings, shards, files.client.key),
             *renewal.backend_files(files.mappings),

@@ -74,6 +74,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket, number: int) -
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
         server = Server(pipeline, Limits(), credentials.context, connection)
+        server.accept_streams(app.identity.certificates.is_proxy)
         ServerMetrics(server, app.registry)
         passed = PassedConnections(channel)
         server.accept_from(passed)

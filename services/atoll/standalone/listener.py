@@ -91,6 +91,7 @@ class Listener:
         if self._reserved is None:
             assert self._server is not None
             ServerMetrics(self._server, app.registry)
+            self._server.accept_streams(app.identity.certificates.is_proxy)
             self._server.handler = self._handler.pipeline = app.pipeline()
             reloading = reload_credentials(self._config, self._credentials, app.identity, self._server)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading, app.renew())]

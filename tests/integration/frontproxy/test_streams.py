@@ -1,5 +1,6 @@
 """Streams through the front proxy: a close on one side closes the other, reading follows the pace of writing, and a
-truncated response is never complete.
+truncated response is never complete. Watches are tested with a shard that takes them as streams of few connections, and
+with an older one.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -46,14 +47,28 @@ class Held:
 
 
 @asynccontextmanager
-async def held(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[tuple[Front, Held]]:
+async def held(
+    tmp_path: Path, limits: Limits | None = None, *, streams: bool = False
+) -> AsyncIterator[tuple[Front, Held]]:
     hold = Held()
-    async with scripted(hold) as backend, front(tmp_path, {"east": backend.url}, limits=limits) as proxy:
+    async with (
+        scripted(hold, streams=streams) as backend,
+        front(tmp_path, {"east": backend.url}, limits=limits) as proxy,
+    ):
         yield proxy, hold
 
 
-async def test_events_arrive_as_they_are_sent(tmp_path: Path) -> None:
-    async with held(tmp_path) as (proxy, hold):
+Watched = Callable[..., AbstractAsyncContextManager[tuple[Front, Held]]]
+
+
+@pytest.fixture(params=[True, False], ids=["streams", "older shard"])
+def watched(request: pytest.FixtureRequest) -> Watched:
+    """`held`, for a watch: over a stream, or over a connection of its own."""
+    return partial(held, streams=request.param)
+
+
+async def test_events_arrive_as_they_are_sent(watched: Watched, tmp_path: Path) -> None:
+    async with watched(tmp_path) as (proxy, hold):
         client = await proxy.connect()
         await client.send(WATCH)
         line = await hold.first()
@@ -66,8 +81,8 @@ async def test_events_arrive_as_they_are_sent(tmp_path: Path) -> None:
         assert await client.chunk() == b""
 
 
-async def test_a_client_that_leaves_ends_its_watch_at_the_shard(tmp_path: Path) -> None:
-    async with held(tmp_path) as (proxy, hold):
+async def test_a_client_that_leaves_ends_its_watch_at_the_shard(watched: Watched, tmp_path: Path) -> None:
+    async with watched(tmp_path) as (proxy, hold):
         client = await proxy.connect()
         await client.send(WATCH)
         line = await hold.first()
@@ -90,8 +105,10 @@ async def test_a_client_that_leaves_before_any_answer_is_not_answered_for(tmp_pa
 
 
 @pytest.mark.parametrize("how", ["closed", "cut"])
-async def test_a_watch_that_a_shard_leaves_ends_without_the_last_chunk(tmp_path: Path, how: str) -> None:
-    async with held(tmp_path) as (proxy, hold):
+async def test_a_watch_that_a_shard_leaves_ends_without_the_last_chunk(
+    watched: Watched, tmp_path: Path, how: str
+) -> None:
+    async with watched(tmp_path) as (proxy, hold):
         client = await proxy.connect()
         await client.send(WATCH)
         line = await hold.first()
@@ -113,8 +130,8 @@ async def test_a_body_that_a_shard_leaves_is_shorter_than_it_was_said_to_be(tmp_
         assert await client.rest() == b"abc"
 
 
-async def test_draining_ends_watches_behind_a_whole_chunk_and_lets_lists_end(tmp_path: Path) -> None:
-    async with held(tmp_path) as (proxy, hold):
+async def test_draining_ends_watches_behind_a_whole_chunk_and_lets_lists_end(watched: Watched, tmp_path: Path) -> None:
+    async with watched(tmp_path) as (proxy, hold):
         watching, between, listing = [await proxy.connect() for _ in range(3)]
         for count, (client, request) in enumerate(((watching, WATCH), (between, WATCH), (listing, LIST)), 1):
             await client.send(request)
@@ -242,8 +259,8 @@ async def test_a_shard_that_takes_nothing_stops_the_client(tmp_path: Path) -> No
         pouring.cancel()
 
 
-async def test_a_client_that_reads_nothing_for_long_is_cut_with_its_watch(tmp_path: Path) -> None:
-    async with held(tmp_path, Limits(stall_timeout_s=0.5)) as (proxy, hold):
+async def test_a_client_that_reads_nothing_for_long_is_cut_with_its_watch(watched: Watched, tmp_path: Path) -> None:
+    async with watched(tmp_path, Limits(stall_timeout_s=0.5)) as (proxy, hold):
         with socket.create_connection(("127.0.0.1", proxy.port)) as plain:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             with await asyncio.to_thread(client_tls().wrap_socket, plain, server_hostname="localhost") as client:

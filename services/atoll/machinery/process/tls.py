@@ -15,7 +15,8 @@ from typing import Self
 
 from atoll.machinery.process.private_files import Pair
 
-_ALPN = ["http/1.1"]
+#: What every server and client of Atoll speaks.
+ALPN_PROTOCOLS = ["http/1.1"]
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
@@ -58,6 +59,11 @@ class ClientContext(ssl.SSLContext):
         """Make new connections by another context."""
         self._current, self.renewals = other, self.renewals + 1
 
+    @property
+    def current(self) -> ssl.SSLContext:
+        """The context by which it makes connections."""
+        return self if self._current is None else self._current
+
     def wrap_bio(
         self,
         incoming: ssl.MemoryBIO,
@@ -69,6 +75,36 @@ class ClientContext(ssl.SSLContext):
         """One connection; event loops call it."""
         make = super().wrap_bio if self._current is None else self._current.wrap_bio
         return make(incoming, outgoing, server_side, server_hostname, session)
+
+
+class OfferingContext(ssl.SSLContext):
+    """Makes connections by another context, now and after it is replaced, that offer the server one more protocol."""
+
+    _base: ClientContext
+    _protocols: list[str]
+
+    @classmethod
+    def over(cls, base: ClientContext, protocol: str) -> Self:
+        """One that offers `protocol` before those of `base`."""
+        made = cls(ssl.PROTOCOL_TLS_CLIENT)
+        made._base, made._protocols = base, [protocol, *ALPN_PROTOCOLS]
+        return made
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """One connection, which copies what its context offers at this moment."""
+        context = self._base.current
+        context.set_alpn_protocols(self._protocols)
+        try:
+            return context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        finally:
+            context.set_alpn_protocols(ALPN_PROTOCOLS)
 
 
 def client_context(ca_pem: bytes, client: Pair | None = None) -> ClientContext:
@@ -110,7 +146,7 @@ def _harden(context: ssl.SSLContext) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_ciphers(_CIPHERS)
-    context.set_alpn_protocols(_ALPN)
+    context.set_alpn_protocols(ALPN_PROTOCOLS)
 
 
 def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:

@@ -195,7 +195,7 @@ class Acceptor:
         counts.handshakes += tls is not None
         try:
             await self._server.loop.connect_accepted_socket(
-                self._server.make_connection,
+                self._server.make_protocol,
                 sock,
                 ssl=tls,
                 ssl_handshake_timeout=limits.handshake_timeout_s if tls else None,

@@ -19,6 +19,7 @@ from atoll.machinery.wire import read_buffer, response
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from atoll.machinery.wire.host import Flushable, Host
 from atoll.machinery.wire.parser import HEAD, IDLE, WHOLE, ParsedRequest, RequestParser
+from atoll.machinery.wire.peer import peer_of
 from atoll.machinery.wire.server_exchange import ServerExchange
 
 log = structlog.get_logger()
@@ -90,7 +91,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.lost = False
-        self._parser = self._make_parser(_peer(transport))
+        self._parser = self._make_parser(peer_of(transport))
         self._stalled_since = self.host.now()
         self._deadline = self._stalled_since + self.limits.header_timeout_s
         self.host.opened(self)
@@ -373,10 +374,3 @@ class Connection(asyncio.Protocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _peer(transport: asyncio.BaseTransport) -> Peer:
-    tls = transport.get_extra_info("ssl_object")
-    name = transport.get_extra_info("peername")
-    address, port = (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("unix", 0)
-    return Peer(address, port, tls.getpeercert(True) if tls is not None else None)

@@ -85,8 +85,11 @@ class Host(Protocol):
     @property
     def counts(self) -> Counts: ...
 
+    def make_protocol(self) -> asyncio.Protocol:
+        """Return what speaks on an accepted socket: a connection, or what makes one when its handshake is over."""
+
     def make_connection(self) -> asyncio.Protocol:
-        """Return a new protocol object for an accepted socket."""
+        """Return a new connection, for a socket or a stream."""
 
     def opened(self, connection: OpenConnection) -> None:
         """Sweep a connection until `closed`."""

@@ -17,11 +17,15 @@ from typing import Any
 import structlog
 
 from atoll.machinery.process import open_files
+from atoll.machinery.process.tls import ALPN_PROTOCOLS
 from atoll.machinery.wire.acceptor import Acceptor, Listening, bind
 from atoll.machinery.wire.connection import Connection
-from atoll.machinery.wire.exchange import Handler, HttpRequest
+from atoll.machinery.wire.exchange import Handler, HttpRequest, Peer
 from atoll.machinery.wire.host import Counts, Flushable, Host, OpenConnection
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.multiplex.chosen import ChosenProtocol
+from atoll.machinery.wire.multiplex.frames import ALPN
+from atoll.machinery.wire.multiplex.server_session import ServerSession
 from atoll.machinery.wire.parser import bodies_full
 
 log = structlog.get_logger()
@@ -64,6 +68,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
         self._ssl_context = ssl_context
+        self._streams_of: Callable[[Peer], bool] | None = None
         self._acceptors: list[Acceptor] = []
         self._connections: set[OpenConnection] = set()
         self._lingering: set[OpenConnection] = set()
@@ -99,8 +104,16 @@ class Server:
         Session tickets of the former context are not valid in this one: each context has keys of its own.
         """
         self._ssl_context = ssl_context
+        if self._streams_of is not None:
+            ssl_context.set_alpn_protocols([ALPN, *ALPN_PROTOCOLS])
         for acceptor in self._acceptors:
             acceptor.use(ssl_context)
+
+    def accept_streams(self, of: Callable[[Peer], bool]) -> None:
+        """Let clients for whom `of` holds carry many connections over one (`multiplex`), from now on."""
+        self._streams_of = of
+        if self._ssl_context is not None:
+            self.use(self._ssl_context)
 
     def cut_requests(self, refused: Callable[[HttpRequest], bool]) -> None:
         """Cut the connections whose request in progress is refused, such as a watch of a credential that ended."""
@@ -161,8 +174,15 @@ class Server:
 
     # For the acceptors, connections and exchanges
 
+    def make_protocol(self) -> asyncio.Protocol:
+        """Return what speaks on an accepted socket."""
+        of = self._streams_of
+        if of is None:
+            return self._connection(self)
+        return ChosenProtocol(self.make_connection, lambda: ServerSession(self, of))
+
     def make_connection(self) -> Connection:
-        """Return a new connection for an accepted socket."""
+        """Return a new connection, for a socket or a stream."""
         return self._connection(self)
 
     def opened(self, connection: OpenConnection) -> None:

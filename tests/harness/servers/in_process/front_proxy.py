@@ -17,7 +17,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.process import FrontProxy, load_files
@@ -28,7 +28,11 @@ from atoll.machinery.process import pki, tls
 from atoll.machinery.process.private_files import Pair
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import Exchange
+from atoll.machinery.wire.host import Host
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.multiplex.chosen import ChosenProtocol
+from atoll.machinery.wire.multiplex.frames import ALPN
+from atoll.machinery.wire.multiplex.server_session import ServerSession
 from atoll.machinery.wire.proxy.backend import BackendLimits
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import RawClient
@@ -206,10 +210,24 @@ class Scripted:
         self.lines: list[Line] = []
 
 
+class _StreamHost:
+    """The server of a scripted backend's streams."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
+        self.make_connection, self.limits = make, Limits()
+        self.connections, self.draining = 0, False
+
+    def opened(self, session: object) -> None: ...
+
+    def closed(self, session: object) -> None: ...
+
+
 @asynccontextmanager
-async def scripted(script: Callable[[Line], Awaitable[None]]) -> AsyncIterator[Scripted]:
-    """Run `script` for each connection; when it returns the connection is closed."""
+async def scripted(script: Callable[[Line], Awaitable[None]], *, streams: bool = False) -> AsyncIterator[Scripted]:
+    """Run `script` for each connection; when it returns the connection is closed. With `streams` watches come as
+    streams of few connections, each a `Line`."""
     tasks: set[asyncio.Task[None]] = set()
+    loop = asyncio.get_running_loop()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         found.connections += 1
@@ -224,14 +242,23 @@ async def scripted(script: Callable[[Line], Awaitable[None]]) -> AsyncIterator[S
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accepted, "127.0.0.1", 0, ssl=server_tls(), limit=1 << 22)
+    def line() -> asyncio.Protocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(1 << 22, loop), accepted, loop)
+
+    host = cast(Host, _StreamHost(line))
+    context = server_tls()
+    if streams:
+        context.set_alpn_protocols([ALPN])
+    server = await loop.create_server(
+        lambda: ChosenProtocol(line, lambda: ServerSession(host, lambda _: True)), "127.0.0.1", 0, ssl=context
+    )
     found = Scripted(server.sockets[0].getsockname()[1])
     try:
         yield found
     finally:
         server.close()
-        for line in found.lines:
-            line.cut()
+        for each in found.lines:
+            each.cut()
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -25,6 +25,7 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.process.client_identity import client_identity
 from atoll.machinery.process.pki import issued_by
 from atoll.machinery.process.revocation import Revoked
+from atoll.machinery.wire.exchange import Peer
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 #: Bytes of certificates with a cached result, and of the rest of an entry.
@@ -84,6 +85,13 @@ class Certificates:
         if (certificate.user is None and not certificate.proxy) or self._clock() > certificate.not_after_s:
             raise Unauthorized
         return certificate
+
+    def is_proxy(self, peer: Peer) -> bool:
+        """Whether a client's certificate is that of a proxy, whose word about users is believed."""
+        try:
+            return peer.certificate is not None and self.verify(peer.certificate).proxy
+        except Unauthorized:
+            return False
 
     @staticmethod
     def _cache() -> LruCache[bytes, tuple[int, ClientCertificate]]:

@@ -1,4 +1,5 @@
-"""Backends that requests are relayed to: pooled connections to each, and a circuit for one that cannot be reached.
+"""Backends that requests are relayed to: pooled connections to each, streams for watches where the backend takes them,
+and a circuit for one that cannot be reached.
 
 `relay` takes connections here; `Backends` keeps one Backend for each address and sweeps them all. Invariants: while a
 backend cannot be reached, requests fail at once, except for one at a time that tries; idle connections are bounded in
@@ -19,9 +20,11 @@ import structlog
 from atoll.machinery.process import open_files
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.circuit import Circuit, CircuitPolicy
+from atoll.machinery.process.tls import ClientContext
 from atoll.machinery.wire.client import Origin
 from atoll.machinery.wire.idle_pool import IdlePool
 from atoll.machinery.wire.proxy.backend_connection import BackendConnection
+from atoll.machinery.wire.proxy.backend_streams import BackendStreams
 
 log = structlog.get_logger()
 
@@ -79,6 +82,8 @@ class Backend:
         limits: BackendLimits,
         path: str = "",
         connection: Callable[[], BackendConnection] = BackendConnection,
+        *,
+        streams: bool = False,
     ) -> None:
         self.limits = limits
         #: The path of its base URL, without a slash at its end.
@@ -88,6 +93,7 @@ class Backend:
         self._origin, self._make = origin, connection
         self._loop = asyncio.get_running_loop()
         self._idle: IdlePool[BackendConnection] = IdlePool(limits.idle_connections, origin.tls)
+        self._streams = BackendStreams(origin, self._idle.context if streams else None, connection)
         self._busy: set[BackendConnection] = set()
         self._room = asyncio.Semaphore(limits.connecting)
         self._connecting = 0
@@ -115,14 +121,22 @@ class Backend:
         connection = self._idle.take()
         return self._use(connection) if connection is not None else None
 
+    def stream(self) -> BackendConnection | None:
+        """For a response that lasts: a stream of an open connection, or an idle one where the backend takes none."""
+        if not self._streams.are_served:
+            return self.slim_connection()
+        connection = self._streams.open()
+        return self._use(connection) if connection is not None else None
+
     def slim_connection(self) -> BackendConnection | None:
         """An idle connection that is still good and never read much at a time, for a response that lasts."""
         connection = self._idle.take_fit(lambda each: each.longest_bytes <= SLIM_BYTES)
         return self._use(connection) if connection is not None else None
 
-    async def connect(self, *, fresh: bool = False) -> BackendConnection:
+    async def connect(self, *, fresh: bool = False, stream: bool = False) -> BackendConnection:
         """A new connection, or (unless `fresh`) one that fell idle while this call waited for its turn.
 
+        With `stream` it is a stream, of a new connection or of one that was made meanwhile, if the backend takes them.
         Raises BackendUnreachable: at once after failures, unless it is time for another attempt.
         """
         circuit, limits = self._circuit, self.limits
@@ -132,13 +146,16 @@ class Backend:
         self._connecting += 1
         try:
             async with asyncio.timeout(limits.connect_timeout_s):
+                if stream and self._streams.are_served:
+                    async with self._streams.turn:
+                        # It may have refused them meanwhile: then nobody waits for another.
+                        if self._streams.are_served:
+                            found = self._streams.open()
+                            return self._use(found or await self._connect(probes=probes, stream=True))
                 async with self._room:
-                    if not probes:
-                        if circuit.is_open(self._loop.time()):
-                            raise BackendUnreachable(circuit.reason)
-                        if not fresh and (connection := self.idle_connection()) is not None:
-                            return connection
-                    connection = await self._connect()
+                    if not (fresh or probes or stream) and (idle := self.idle_connection()) is not None:
+                        return idle
+                    return self._use(await self._connect(probes=probes, stream=stream))
         except (OSError, TimeoutError) as error:
             if open_files.is_shortage(error):
                 self._lacks_files(str(error))
@@ -149,15 +166,14 @@ class Backend:
             self._connecting -= 1
             if probes:
                 circuit.abandoned()
-        if circuit.has_failed:
-            log.info("backend reachable again", backend=self.authority)
-        circuit.succeeded()
-        return self._use(connection)
 
     def release(self, connection: BackendConnection) -> None:
         """Take back a connection whose response is complete, or no longer wanted."""
         self._busy.discard(connection)
-        self._idle.put(connection, self._loop.time())
+        if connection.is_stream:
+            connection.close()
+        else:
+            self._idle.put(connection, self._loop.time())
 
     def check(self, now_s: float) -> None:
         """End waits that are over, and close what has been idle for too long. Called by the sweep."""
@@ -168,6 +184,7 @@ class Backend:
                 silence_s = min(silence_s, limits.body_timeout_s)
             connection.check(now_s, limits.stall_timeout_s, silence_s, limits.upgraded_silence_timeout_s)
         self._idle.expire(now_s - limits.idle_timeout_s)
+        self._streams.check(now_s, limits.stall_timeout_s, limits.idle_timeout_s)
         if self._busy:
             self.used_at_s = now_s
 
@@ -176,6 +193,7 @@ class Backend:
         for connection in list(self._busy):
             connection.abort()
         self._idle.clear()
+        self._streams.close()
 
     def _use(self, connection: BackendConnection) -> BackendConnection:
         self._busy.add(connection)
@@ -195,19 +213,30 @@ class Backend:
             log.error("no connection to a backend can be made", backend=self.authority, reason=reason)
             self._silent_until_s = now_s + _REPEAT_S
 
-    async def _connect(self) -> BackendConnection:
-        origin, renewals = self._origin, self._idle.context.renewals
-        _, connection = await self._loop.create_connection(
-            self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.server_name or origin.host
-        )
-        connection.renewals = renewals
+    async def _connect(self, *, probes: bool, stream: bool) -> BackendConnection:
+        """Make a connection, if the backend was not found unreachable meanwhile. Raises BackendUnreachable, OSError."""
+        circuit = self._circuit
+        if not probes and circuit.is_open(self._loop.time()):
+            raise BackendUnreachable(circuit.reason)
+        if stream:
+            connection = await self._streams.connect()
+        else:
+            origin, renewals = self._origin, self._idle.context.renewals
+            _, connection = await self._loop.create_connection(
+                self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.server_name or origin.host
+            )
+            connection.renewals = renewals
+        if circuit.has_failed:
+            log.info("backend reachable again", backend=self.authority)
+        circuit.succeeded()
         return connection
 
 
 class Backends:
     """The backends of a process, by origin. Close it when done.
 
-    Beyond `most`, a backend without requests is forgotten for a new one.
+    Beyond `most`, a backend without requests is forgotten for a new one. Backends with the context `streams` are
+    offered to carry watches as streams of few connections.
     """
 
     def __init__(
@@ -215,8 +244,11 @@ class Backends:
         limits: BackendLimits | None = None,
         connection: Callable[[], BackendConnection] = BackendConnection,
         most: int = 65_536,
+        *,
+        streams: ClientContext | None = None,
     ) -> None:
         self._limits, self._connection, self._most = limits or BackendLimits(), connection, most
+        self._streams = streams
         self._backends: dict[tuple[str, ssl.SSLContext], Backend] = {}
         self._loop = asyncio.get_running_loop()
         self._sweep_s = min(_SWEEP_S, self._limits.shortest_s / 4)
@@ -253,7 +285,8 @@ class Backends:
             unused = next((key for key, backend in self._backends.items() if backend.is_unused), None)
             if unused is not None:
                 self._backends.pop(unused).close()
-        backend = self._backends[key] = Backend(origin, self._limits, path, self._connection)
+        streams = origin.tls is not None and origin.tls is self._streams
+        backend = self._backends[key] = Backend(origin, self._limits, path, self._connection, streams=streams)
         return backend
 
     def _sweep(self) -> None:

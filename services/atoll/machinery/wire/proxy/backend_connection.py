@@ -112,6 +112,7 @@ class BackendConnection(PooledConnection):
         "deadline_s",
         "endless",
         "full",
+        "is_stream",
         "longest_bytes",
     )
 
@@ -135,6 +136,8 @@ class BackendConnection(PooledConnection):
         self.endless = False
         #: The most that was read at a time: TLS keeps memory for it until the connection ends.
         self.longest_bytes = 0
+        #: It is a stream of a connection that has others, and ends with its response.
+        self.is_stream = False
         self._active, self._active_s = True, 0.0
         #: Its read buffer was given back since something came.
         self._is_slim = True

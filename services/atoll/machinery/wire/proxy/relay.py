@@ -86,13 +86,20 @@ class Relay:
         self._status = 0
 
     def start(self) -> None:
-        """Send the request, at once if there is an idle connection; a watch takes none that was made large."""
+        """Send the request, at once if there is an idle connection. A watch takes none that was made large, and if it
+        can be sent again a stream."""
         backend, endless = self._backend, self._endless
-        connection = backend.slim_connection() if endless else backend.idle_connection()
+        stream = endless and self._repeatable
+        if stream:
+            connection = backend.stream()
+        elif endless:
+            connection = backend.slim_connection()
+        else:
+            connection = backend.idle_connection()
         if connection is not None:
             self.send_over(connection)
         else:
-            self._exchange.spawn(self._connect(fresh=endless))
+            self._exchange.spawn(self._connect(fresh=endless, stream=stream))
 
     def send_over(self, connection: BackendConnection) -> None:
         """Send the request over a connection of the backend."""
@@ -255,9 +262,9 @@ class Relay:
 
     # Internal
 
-    async def _connect(self, *, fresh: bool = False) -> None:
+    async def _connect(self, *, fresh: bool = False, stream: bool = False) -> None:
         try:
-            connection = await self._backend.connect(fresh=fresh)
+            connection = await self._backend.connect(fresh=fresh, stream=stream)
         except BackendUnreachable as error:
             self._fail(error)
             return
