@@ -33,11 +33,13 @@ from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.multiplex.chosen import ChosenProtocol
 from atoll.machinery.wire.multiplex.frames import ALPN
 from atoll.machinery.wire.multiplex.server_session import ServerSession
+from atoll.machinery.wire.multiplex.stream import StreamTransport
 from atoll.machinery.wire.proxy.backend import BackendLimits
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import RawClient
 from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows
 from harness.data.stores import store_options
+from harness.servers.in_process.joined_streams import StreamHost
 
 SERVING_CA, PROXY_CA, CLIENT_CA = pki.make_ca("serving"), pki.make_ca("proxies"), pki.make_ca("clients")
 _SERVING = pki.make_serving(SERVING_CA, ["127.0.0.1", "localhost"])
@@ -188,6 +190,7 @@ class Line:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.is_stream = isinstance(writer.transport, StreamTransport)
 
     async def head(self) -> bytes:
         """The head of the next request."""
@@ -204,22 +207,12 @@ class Line:
 class Scripted:
     """A backend whose connections a test scripts."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, streams: StreamHost) -> None:
         self.port, self.url = port, f"https://127.0.0.1:{port}"
         self.connections = 0
+        #: Counts the connections that carry streams.
+        self.streams = streams
         self.lines: list[Line] = []
-
-
-class _StreamHost:
-    """The server of a scripted backend's streams."""
-
-    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
-        self.make_connection, self.limits = make, Limits()
-        self.connections, self.draining = 0, False
-
-    def opened(self, session: object) -> None: ...
-
-    def closed(self, session: object) -> None: ...
 
 
 @asynccontextmanager
@@ -245,14 +238,17 @@ async def scripted(script: Callable[[Line], Awaitable[None]], *, streams: bool =
     def line() -> asyncio.Protocol:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(1 << 22, loop), accepted, loop)
 
-    host = cast(Host, _StreamHost(line))
+    host = StreamHost(line)
     context = server_tls()
     if streams:
         context.set_alpn_protocols([ALPN])
     server = await loop.create_server(
-        lambda: ChosenProtocol(line, lambda: ServerSession(host, lambda _: True)), "127.0.0.1", 0, ssl=context
+        lambda: ChosenProtocol(line, lambda: ServerSession(cast(Host, host), lambda _: True)),
+        "127.0.0.1",
+        0,
+        ssl=context,
     )
-    found = Scripted(server.sockets[0].getsockname()[1])
+    found = Scripted(server.sockets[0].getsockname()[1], host)
     try:
         yield found
     finally:
