@@ -51,8 +51,8 @@ class StreamHost:
 class Wire(asyncio.Transport):
     """One end of the connection; `writes` are those that the test has not carried over yet."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, known: dict[str, object] | None = None) -> None:
+        super().__init__(known)
         self.writes: list[bytes] = []
         self.is_over = False
 
@@ -109,7 +109,7 @@ class Joined:
         self.served: list[Reader] = []
         self.host = StreamHost(self._serve, limits)
         self.client, self.server = ClientSession(), ServerSession(cast(Host, self.host), accepts)
-        self.near, self.far = Wire(), Wire()
+        self.near, self.far = Wire(), Wire({"socket": "one for all"})
         self.client.connection_made(self.near)
         self.server.connection_made(self.far)
 

@@ -108,6 +108,53 @@ async def test_a_reader_that_stops_holds_its_own_stream_alone() -> None:
     assert not joined.served[0].is_paused
 
 
+async def test_credit_is_no_matter_of_whole_frames() -> None:
+    joined = Joined()
+    near = joined.open()
+    await joined.carry()
+    near.transport.pause_reading()
+    joined.served[0].transport.write(b"x")
+    await joined.carry()
+    joined.served[0].transport.write(bytes(MIB))
+    await joined.carry()
+    assert not joined.near.is_over
+    assert joined.served[0].transport.get_write_buffer_size() == MIB + 1 - WINDOW_BYTES
+
+
+async def test_what_arrives_after_a_pause_comes_behind_what_was_held() -> None:
+    joined = Joined()
+    near = joined.open()
+    await joined.carry()
+    near.transport.pause_reading()
+    joined.client.data_received(frames.head(DATA, 1, 1) + b"a")
+    near.transport.resume_reading()
+    joined.client.data_received(frames.head(DATA, 1, 1) + b"b")
+    await turns()
+    assert near.data == b"ab"
+    near.transport.pause_reading()
+    near.transport.resume_reading()
+    joined.client.data_received(frames.head(END, 1))
+    await turns()
+    assert near.ends == [None]
+
+
+async def test_a_stream_that_is_closed_receives_nothing_and_ends_once() -> None:
+    joined = Joined()
+    near = joined.open()
+    await joined.carry()
+    joined.served[0].transport.pause_reading()
+    near.transport.write(bytes(MIB))
+    near.transport.close()
+    joined.served[0].transport.write(bytes(MIB))
+    await joined.carry()
+    assert (near.data, near.ends) == (b"", [])
+    near.transport.abort()
+    near.transport.abort()
+    await joined.carry()
+    assert near.ends == [None]
+    assert isinstance(joined.served[0].ends[0], ConnectionResetError)
+
+
 async def test_the_end_of_a_stream_is_heard_behind_what_is_not_read_yet() -> None:
     joined = Joined()
     near = joined.open()
