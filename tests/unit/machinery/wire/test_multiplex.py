@@ -355,6 +355,17 @@ async def test_a_draining_server_closes_the_connection_with_its_last_stream() ->
     assert b"".join(joined.far.writes) == frames.head(END, 1)
 
 
+async def test_a_connection_is_closed_behind_the_end_of_its_last_stream() -> None:
+    joined = Joined()
+    joined.open()
+    await joined.carry()
+    joined.server.pause_writing()
+    joined.served[0].transport.close()
+    joined.server.drain()
+    assert joined.far.is_over
+    assert b"".join(joined.far.writes) == frames.head(END, 1)
+
+
 async def test_a_connection_that_is_not_accepted_has_no_streams() -> None:
     accepted = [False]
     joined = Joined(accepts=lambda _: accepted[0])
