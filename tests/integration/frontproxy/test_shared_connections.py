@@ -109,3 +109,24 @@ async def test_a_watch_that_met_the_end_of_a_shared_connection_is_sent_again(tmp
         await watching(proxy)
         await watching(proxy)
         assert heads == [True, True, False]
+
+
+async def test_a_stream_ends_with_its_response(tmp_path: Path) -> None:
+    heads: list[bool] = []
+
+    async def script(line: Line) -> None:
+        await line.head()
+        heads.append(line.is_stream)
+        await line.say(b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}")
+        # Its end: nothing else comes on it.
+        if line.is_stream:
+            assert await line.reader.read() == b""
+        heads.append(line.is_stream)
+
+    async with scripted(script, streams=True) as shard, front(tmp_path, {"east": shard.url}) as proxy:
+        client = await proxy.connect()
+        for data in (request(), request("")):
+            await client.send(data)
+            assert (await client.answer()).status == 410
+            await until(lambda: len(heads) in {2, 4})
+        assert heads == [True, True, False, False]

@@ -61,7 +61,7 @@ def watches() -> Watches:
 
 @pytest.fixture
 async def running(serve: Serve, watches: Watches, server_tls: ssl.SSLContext) -> Running:
-    found = await serve(watches, Limits(idle_timeout_s=0.5), server_tls)
+    found = await serve(watches, tls=server_tls)
     found.server.accept_streams(is_proxy)
     return found
 
@@ -183,14 +183,45 @@ async def test_a_renewed_certificate_is_presented_by_the_next_watch(running: Run
     await until(lambda: running.server.connections == 2)
 
 
-async def test_a_connection_without_streams_is_closed_by_either_side(running: Running, shard: Backend) -> None:
+async def test_a_proxy_closes_a_connection_that_is_idle(running: Running, shard: Backend) -> None:
     connection, sink = await watch(shard)
     await until(lambda: sink.parts)
-    shard.release(connection)
-    # By the server, whose limit is half a second here.
-    await until(lambda: running.server.connections == 0)
-    connection, _ = await watch(shard)
+    now_s = asyncio.get_running_loop().time()
+    shard.check(now_s + 2 * BackendLimits().idle_timeout_s)
     shard.release(connection)
     await until(lambda: running.server.connections == 1)
-    shard.check(asyncio.get_running_loop().time() + BackendLimits().idle_timeout_s)
+    shard.check(now_s + 2 * BackendLimits().idle_timeout_s)
     await until(lambda: running.server.connections == 0)
+
+
+async def test_a_server_closes_a_connection_that_is_idle(
+    serve: Serve, watches: Watches, server_tls: ssl.SSLContext, ca: Pair
+) -> None:
+    found = await serve(watches, Limits(idle_timeout_s=0.2), server_tls)
+    found.server.accept_streams(is_proxy)
+    async with backend(found, tls.client_context(ca.certificate, pki.make_client(ca, PROXY))) as shard:
+        connection, _ = await watch(shard)
+        shard.release(connection)
+        await until(lambda: found.server.connections == 0)
+        again, _ = await watch(shard)
+        assert again.is_stream
+
+
+async def test_those_who_waited_for_streams_that_are_refused_do_not_wait_for_each_other(
+    serve: Serve, watches: Watches, server_tls: ssl.SSLContext, ca: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await serve(watches, tls=server_tls)
+    async with backend(found, tls.client_context(ca.certificate, pki.make_client(ca, PROXY))) as shard:
+        connect, begun, all_begun = shard._streams.connect, 0, asyncio.Event()
+
+        async def gated() -> BackendConnection:
+            nonlocal begun
+            begun += 1
+            if begun == 4:
+                all_begun.set()
+            if begun > 1:
+                await all_begun.wait()
+            return await connect()
+
+        monkeypatch.setattr(shard._streams, "connect", gated)
+        await asyncio.gather(*(watch(shard) for _ in range(4)))
