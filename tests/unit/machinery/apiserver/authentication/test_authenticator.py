@@ -433,3 +433,17 @@ class TestAdminTokens:
         first = load_admin_tokens(tmp_path)
         second = load_admin_tokens(tmp_path, {"shard-admin": first.kcp_admin, "kcp-admin": first.shard_admin})
         assert second.shard_admin != first.kcp_admin and second.kcp_admin != first.shard_admin
+
+
+def test_a_proxy_is_a_client_with_a_certificate_of_the_proxies_authority(client_ca: Pair, proxy_ca: Pair) -> None:
+    certificates = Certificates(client_ca.certificate, proxy_ca.certificate, ("front-proxy",))
+    found = {
+        "a proxy": make_client(proxy_ca, "front-proxy"),
+        "another name": make_client(proxy_ca, "mine"),
+        "a user": make_client(client_ca, "front-proxy", ("system:masters",)),
+        "another authority": make_client(make_ca("proxies"), "front-proxy"),
+        "an old one": make_client(proxy_ca, "front-proxy", days=0),
+    }
+    peers = {name: Peer("::1", 1, pem_to_der(pair.certificate)) for name, pair in found.items()}
+    assert [name for name, peer in peers.items() if certificates.is_proxy(peer)] == ["a proxy"]
+    assert not certificates.is_proxy(Peer("::1", 1))
