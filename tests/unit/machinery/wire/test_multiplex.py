@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -397,6 +399,23 @@ async def test_streams_know_their_connection_but_its_socket(name: str) -> None:
     assert found[0] is found[1]
     assert (found[0] is None) == (name == "socket")
     assert ends[0].transport.get_extra_info(name) is None
+
+
+async def test_a_stream_that_is_over_is_freed_without_the_collector() -> None:
+    joined = Joined()
+    ends = [joined.open() for _ in range(2)]
+    await joined.carry()
+    ends[0].transport.close()
+    joined.served[1].transport.abort()
+    gc.disable()
+    try:
+        await joined.carry()
+        freed = [weakref.ref(each) for each in (*ends, *joined.served)]
+        ends.clear()
+        joined.served.clear()
+        assert [each() for each in freed] == [None] * 4
+    finally:
+        gc.enable()
 
 
 async def test_a_quiet_stream_is_small() -> None:

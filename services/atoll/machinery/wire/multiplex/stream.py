@@ -183,7 +183,7 @@ class StreamTransport(asyncio.Transport):
         """The stream is over, by the peer or with its connection."""
         if not self._is_over:
             self._forget()
-            self._call(self._protocol.connection_lost, error)
+            self._tear_down(error)
 
     # Internal
 
@@ -194,12 +194,18 @@ class StreamTransport(asyncio.Transport):
     def _end(self) -> None:
         """This side is done: what the peer sends from now on is dropped."""
         self._forget()
-        self._carrier.loop.call_soon(self._protocol.connection_lost, None)
+        self._carrier.loop.call_soon(self._tear_down, None)
 
     def _forget(self) -> None:
         self._is_over = self._is_closing = True
         self._unsent = self._held = None
         self._carrier.forget(self.number)
+
+    def _tear_down(self, error: Exception | None) -> None:
+        protocol = self._protocol
+        # The two refer to each other: in a cycle they would wait for the collector.
+        del self._protocol
+        self._call(protocol.connection_lost, error)
 
     def _deliver(self, data: bytes) -> None:
         self._taken += len(data)
