@@ -51,8 +51,8 @@ class StreamHost:
 class Wire(asyncio.Transport):
     """One end of the connection; `writes` are those that the test has not carried over yet."""
 
-    def __init__(self, known: dict[str, object] | None = None) -> None:
-        super().__init__(known)
+    def __init__(self, extra: dict[str, object] | None = None) -> None:
+        super().__init__(extra)
         self.writes: list[bytes] = []
         self.is_over = False
 
