@@ -114,6 +114,8 @@ from atoll.shard.virtual_workspaces import cache_view, virtual_workspaces
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 from atoll.tenancy.placement import ShardPlacement
 from atoll.virtualworkspaces.cache import CacheView
+from atoll.virtualworkspaces.edge.mailbox import MailboxView
+from atoll.virtualworkspaces.edge.mailbox_metrics import MailboxMetrics
 
 log = structlog.get_logger()
 
@@ -270,13 +272,10 @@ class ShardApp:
         requests = logging.resolved_requests(self.config.log_requests, self.config.log_format)
         observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
+        box = MailboxView(self.core.catalogs, self.authorizer, self.store, self.identity.authenticator)
+        MailboxMetrics(box.loop_time.stats, box.allowances, self.registry)
         services = virtual_workspaces(
-            self.core,
-            self.authorizer,
-            self.facts,
-            self._cache_view(),
-            self.identity.authenticator,
-            self._remote_shards(trust),
+            self.core, self.authorizer, self.facts, self._cache_view(), box, self._remote_shards(trust)
         )
         services[EVENTS_SERVICE] = EventsView(
             self.facts.cluster_of, self._access(), lambda: self.asker, self._follows()

@@ -28,7 +28,7 @@ from atoll.virtualworkspaces.cache_rows import replicated_rows
 from atoll.virtualworkspaces.cached_resources import CachedResources
 from atoll.virtualworkspaces.edge import edge_view, mailbox
 from atoll.virtualworkspaces.edge.edge_view import EdgeView
-from atoll.virtualworkspaces.edge.mailbox import Credentials, MailboxView
+from atoll.virtualworkspaces.edge.mailbox import MailboxView
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from atoll.virtualworkspaces.lifecycle import LifecycleView
 from atoll.virtualworkspaces.replication import Replication, Shards
@@ -39,17 +39,16 @@ def virtual_workspaces(
     authorizer: Authorizer,
     facts: Lookups,
     cache: CacheView,
-    credentials: Credentials,
+    box: MailboxView,
     shards: Shards | None = None,
 ) -> dict[str, VirtualWorkspaceHandler]:
-    """Return every virtual workspace by name. `shards` forwards to those of other shards."""
+    """Return every virtual workspace by name. `box` has mailboxes; `shards` forwards to those of other shards."""
     kind, shipped = core.catalogs.builtin, core.catalogs.shipped
     cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
 
     def lifecycle(which: Lifecycle) -> VirtualWorkspaceHandler:
         return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
 
-    box = MailboxView(core.catalogs, authorizer, core.store, credentials)
     data = EdgeView(core.catalogs, authorizer, core.store)
     schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)
     return {

@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.request import Request
 from atoll.machinery.client.lease import JITTER, Timing
 from atoll.machinery.meta.status import TooManyRequests
 from atoll.syncer.syncer import MAILBOX_TIMING
-from atoll.virtualworkspaces.edge.allowance import EVENT_WRITES, RENEWALS, Allowances, Rate, cost_of
+from atoll.virtualworkspaces.edge.allowance import EVENT_WRITES, HOLD_S, RENEWALS, Allowances, Rate, cost_of
 from harness.servers.in_process.syncer import SERVED
 
 RATE = Rate(2.0, 10.0)
@@ -92,3 +92,17 @@ def test_a_syncer_that_renews_its_lease_at_its_shortest_pauses_is_never_refused(
     for _ in range(1000):
         allowances.take("box", "syncer", RENEWALS, cost)
         clock.now += timing.renewal_s * (1 - JITTER)
+
+
+def test_refusals_of_one_user_are_answered_the_later_the_more_there_are_and_those_of_others_are_not() -> None:
+    allowances = Allowances(Clock())
+
+    def hold_s(user: str) -> float:
+        with pytest.raises(TooManyRequests) as refused:
+            allowances.take("box", user, RATE, 1.0)
+        return refused.value.hold_s
+
+    taken(allowances)
+    taken(allowances, user="other")
+    assert [hold_s("syncer") for _ in range(200)][-1] > 2.0
+    assert hold_s("other") == HOLD_S

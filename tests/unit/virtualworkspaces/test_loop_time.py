@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from atoll.machinery.meta.status import TooManyRequests
 from atoll.virtualworkspaces.edge import loop_time
+from atoll.virtualworkspaces.edge.allowance import LONGEST_HOLD_S, Allowances, Rate, Refusals
 from atoll.virtualworkspaces.edge.loop_time import BURST_S, RATE, SHARE, LoopTime, TurnPending, Turns
+from atoll.virtualworkspaces.edge.mailbox_metrics import MailboxMetrics
 from harness.jumping_loop import JumpingLoop
 
 T = TypeVar("T")
@@ -133,6 +137,56 @@ def test_more_than_may_wait_are_refused_late(monkeypatch: pytest.MonkeyPatch) ->
         assert isinstance(each, TooManyRequests)
         assert each.details.retry_after_s >= 1
         assert each.hold_s > 0
+
+
+@pytest.mark.parametrize(("connections", "fewest", "most"), [(10, 550, 610), (1000, 2900, 3100)])
+def test_however_many_connections_ask_a_user_has_so_many_refusals_a_second(
+    connections: int, fewest: int, most: int
+) -> None:
+    async def flood(loop: JumpingLoop) -> int:
+        refusals, answered, end_s = Refusals(loop.time), 0, loop.time() + 60.0
+
+        async def one() -> None:
+            nonlocal answered
+            while loop.time() < end_s:
+                await asyncio.sleep(refusals.refusal("", 0.0).hold_s)
+                answered += loop.time() < end_s
+
+        await asyncio.gather(*(one() for _ in range(connections)))
+        return answered
+
+    assert fewest <= run(flood) <= most
+
+
+def test_who_leaves_before_a_refusal_comes_has_no_later_one_than_the_limit() -> None:
+    async def ask(loop: JumpingLoop) -> float:
+        refusals = Refusals(loop.time)
+        return max(refusals.refusal("", 0.0).hold_s for _ in range(10_000))
+
+    assert run(ask) == LONGEST_HOLD_S
+
+
+def test_of_turns_their_waits_and_refusals_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_time, "MAX_WAITING", 3)
+
+    async def flood(loop: JumpingLoop) -> dict[str, float]:
+        time, registry, allowances = LoopTime(loop.time), CollectorRegistry(), Allowances(loop.time)
+        MailboxMetrics(time.stats, allowances, registry)
+        users = [User(loop, time.of("box", name)) for name in ("one", "other")]
+        await asyncio.gather(*(user.request() for _ in range(6) for user in users), return_exceptions=True)
+        for _ in range(3):
+            with contextlib.suppress(TooManyRequests):
+                allowances.take("box", "one", Rate(1.0, 1.0), 1.0)
+        wait = "atoll_mailbox_turn_wait_seconds"
+        found = {each: registry.get_sample_value(f"{wait}_{each}") or 0.0 for each in ("count", "sum")}
+        for limit in ("time", "rate"):
+            found[limit] = registry.get_sample_value("atoll_mailbox_refusals_total", {"limit": limit}) or 0.0
+        return found
+
+    found = run(flood)
+    waited_s = found.pop("sum")
+    assert found == {"count": 6, "time": 4, "rate": 2}
+    assert 6 * HOLD_S / SHARE < waited_s < 24 * HOLD_S / SHARE
 
 
 def test_who_would_wait_too_long_is_refused_with_the_time() -> None:

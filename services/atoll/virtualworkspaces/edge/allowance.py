@@ -31,17 +31,28 @@ class Rate(msgspec.Struct, frozen=True):
 EVENT_WRITES = Rate(2.0, 1000.0)
 #: Apart, so that a syncer with much to report is not taken for a silent one.
 RENEWALS = Rate(1.0, 30.0)
-#: A refusal costs what authentication does, so a flood of them is slowed too: a connection gets one in so many seconds.
-HOLD_S = 1.0
+#: A refusal costs what authentication does, some 0.2 ms, so a flood of them is slowed too: a connection gets one in so
+#: many seconds, and all connections of a user so many. The more there are, the later each is answered, up to a limit.
+HOLD_S, REFUSALS, LONGEST_HOLD_S = 1.0, 50, 30.0
 #: Users whose use is kept; one that is forgotten has its burst again.
 _MAX_USERS = 20_000
 
 
-def refusal(text: str, wait_s: float) -> TooManyRequests:
-    """Return the refusal of what may be asked again after so many seconds, which is held back."""
-    found = TooManyRequests(text, Details(retry_after_s=max(1, math.ceil(wait_s))))
-    found.hold_s = HOLD_S
-    return found
+class Refusals:
+    """Those of one user of one mailbox. `clock` returns monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        #: When the last one is answered, at REFUSALS in HOLD_S.
+        self._free_at = -math.inf
+
+    def refusal(self, text: str, wait_s: float) -> TooManyRequests:
+        """Return the refusal of what may be asked again after so many seconds, which is held back."""
+        now = self._clock()
+        self._free_at = min(max(now, self._free_at) + HOLD_S / REFUSALS, now + LONGEST_HOLD_S)
+        found = TooManyRequests(text, Details(retry_after_s=max(1, math.ceil(wait_s))))
+        found.hold_s = max(HOLD_S, self._free_at - now)
+        return found
 
 
 class Allowances:
@@ -51,6 +62,9 @@ class Allowances:
         self._clock = clock
         #: When all that was taken is paid for, by mailbox, user and rate.
         self._paid_at: LruCache[tuple[str, str, Rate], float] = LruCache(_MAX_USERS)
+        self._refusals: LruCache[tuple[str, str], Refusals] = LruCache(_MAX_USERS)
+        #: How often something was refused.
+        self.refused = 0
 
     def take(self, cluster: str, user: str, rate: Rate, cost: float) -> None:
         """Take units. Raises TooManyRequests, with the seconds until there are as many."""
@@ -59,8 +73,16 @@ class Allowances:
         # What costs more than there ever is takes all of it.
         paid_at = max(self._paid_at.get(key) or full_at, full_at) + min(cost, rate.burst) / rate.per_s
         if paid_at > now:
-            raise refusal(f"user {user} asks too much of mailbox {cluster}", paid_at - now)
+            self.refused += 1
+            raise self._of(cluster, user).refusal(f"user {user} asks too much of mailbox {cluster}", paid_at - now)
         self._paid_at.put(key, paid_at)
+
+    def _of(self, cluster: str, user: str) -> Refusals:
+        found = self._refusals.get((cluster, user))
+        if found is None:
+            found = Refusals(self._clock)
+            self._refusals.put((cluster, user), found)
+        return found
 
 
 def cost_of(request: Request) -> tuple[Rate, float] | None:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.missing_answer import MissingAnswer
+from atoll.machinery.process.durations import Durations
 from atoll.machinery.wire.exchange import HttpRequest
-from atoll.virtualworkspaces.edge.allowance import refusal
+from atoll.virtualworkspaces.edge.allowance import Refusals
 
 #: The part of the loop's time that a user has while it has not used up what it may take at once.
 SHARE = 0.25
@@ -30,11 +31,18 @@ MAX_WAITING, LONGEST_WAIT_S = 200, 10.0
 _MAX_USERS = 20_000
 
 
+class TurnStats:
+    """What requests of all users of a process waited for their turn, and how many were refused one."""
+
+    def __init__(self) -> None:
+        self.waits, self.refused = Durations(), 0
+
+
 class Turns:
     """The turns of one user of one mailbox. `clock` returns monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, stats: TurnStats | None = None) -> None:
+        self._clock, self._stats, self._refusals = clock, stats or TurnStats(), Refusals(clock)
         self._one = asyncio.Lock()
         self._waiting = 0
         self._rests_until = -math.inf
@@ -51,7 +59,8 @@ class Turns:
         if not self._waiting and wait_s <= 0:
             return
         if self._waiting >= MAX_WAITING or wait_s > LONGEST_WAIT_S:
-            raise refusal("the user asks too much of the mailbox", wait_s)
+            self._stats.refused += 1
+            raise self._refusals.refusal("the user asks too much of the mailbox", wait_s)
         raise TurnPending(self, http)
 
     def took(self, seconds: float) -> None:
@@ -68,6 +77,7 @@ class Turns:
         """Return when it is the turn of a request, which takes it at once; or when too many wait."""
         if self._waiting >= MAX_WAITING:
             return
+        began_s = self._clock()
         self._waiting += 1
         try:
             async with self._one:
@@ -75,6 +85,7 @@ class Turns:
                 while (wait_s := self.wait_s()) > 0:  # noqa: ASYNC110  (nothing ends but time)
                     await asyncio.sleep(wait_s)
                 self._next = http
+                self._stats.waits.add(self._clock() - began_s)
         finally:
             self._waiting -= 1
 
@@ -95,13 +106,13 @@ class LoopTime:
     """The turns of all users of all mailboxes of one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self._clock, self.stats = clock, TurnStats()
         self._kept: LruCache[tuple[str, str], Turns] = LruCache(_MAX_USERS)
 
     def of(self, cluster: str, user: str) -> Turns:
         """Return the turns of a user of a mailbox."""
         found = self._kept.get((cluster, user))
         if found is None:
-            found = Turns(self._clock)
+            found = Turns(self._clock, self.stats)
             self._kept.put((cluster, user), found)
         return found

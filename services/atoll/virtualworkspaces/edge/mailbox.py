@@ -71,8 +71,8 @@ class MailboxView:
     def __init__(self, catalogs: Catalogs, authorizer: Authorizer, store: Log, credentials: Credentials) -> None:
         self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
         self._credentials = credentials
-        self._reader, self._use, self._allowances = CarriedReader(), UpsyncUse(), Allowances()
-        self._loop_time = LoopTime()
+        self._reader, self._use = CarriedReader(), UpsyncUse()
+        self.allowances, self.loop_time = Allowances(), LoopTime()
         self._kept: LruCache[int, tuple[Catalog, Catalog]] = LruCache(MAX_CATALOGS)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
@@ -96,7 +96,7 @@ class MailboxView:
         info, cluster = request.info, request.cluster
         if not cluster or not is_listed(info):
             raise errors.not_served()
-        turns = self._loop_time.of(cluster, request.user.name)
+        turns = self.loop_time.of(cluster, request.user.name)
         request.took = turns.took
         # Apart, so that a syncer with much to report is not taken for a silent one.
         if (info.group, info.resource) != LEASES:
@@ -112,7 +112,7 @@ class MailboxView:
         if info.is_resource and info.verb not in READ_VERBS:
             turns.took(WRITE_S)
         if (cost := cost_of(request)) is not None:
-            self._allowances.take(cluster, request.user.name, *cost)
+            self.allowances.take(cluster, request.user.name, *cost)
         return RequestScope(
             authorize=self._authorizer_of(request, own, kind, rules),
             catalog=mailbox.catalog,
