@@ -293,3 +293,12 @@ def test_an_older_edgesyncconfig_lists_objects_by_kind_both_ways() -> None:
     assert found.protected == frozenset()
     assert found.comes_up(ObjectRef("g", "cogs", "a", "y"))
     assert not found.comes_up(ObjectRef("g", "cogs", "b", "y"))
+
+
+def test_what_comes_up_and_what_collectors_ask_is_divided_by_its_bytes() -> None:
+    limit, sets = 4096, [UpsyncSet("", ("*",), ("n" * 200,), (f"name-{number}",)) for number in range(100)]
+    asked = [{"workspace": "w" * 200, "objects": [{"resource": f"kind-{number}"}]} for number in range(100)]
+    specs = specs_of({}, sets, limit, asked)
+    assert max(len(encode_json(spec)) for spec in specs) < limit + ROW_BYTES
+    for field, rows in (("upsync", sets), ("associated", asked)):
+        assert sum(len(spec.get(field, ())) for spec in specs) == len(rows)
