@@ -203,6 +203,8 @@ class Watch:
                     self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
                     self._due = next_due(loop.time(), deadline, bookmarks=bookmarks)
                     timer = call_not_before(loop, self._due, cursor.nudge)
+                # What was sent is not kept until the next change, which may come after hours.
+                changes = ()
                 await cursor.wait(serve)
         finally:
             timer.cancel()
