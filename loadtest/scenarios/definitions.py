@@ -60,8 +60,8 @@ async def _large(server: Server, sharing: int) -> list[Row]:
         Row("  CPU for both", cost.cpu_s, "s", 1),
         Row("  the same in one workspace more", percentile([each[0] for each in again], 0.5), "s", 1),
         Row("  CPU for both", again_cost.cpu_s / sharing, "s", 1),
-        Row("  memory for it", max((alone - before) / 1e6, 0.001), "MB", 40),
-        Row(f"  memory a workspace more, of {sharing}", max((shared - alone) / sharing / 1e6, 0.001), "MB", 0.1),
+        Row("  memory for it", _grown_mb(before, alone), "MB", 40),
+        Row(f"  memory a workspace more, of {sharing}", _grown_mb(alone, shared) / sharing, "MB", 0.1),
     ]
 
 
@@ -91,15 +91,20 @@ async def _many(server: Server, count: int) -> list[Row]:
         Row("  CPU for each", cost.cpu_s / count * 1000, "ms", 50, note=cost.note(count)),
         Row("  discovery right after one more", fresh_ms, "ms", 50),
         Row("  discovery", percentile(kept_ms, 0.5), "ms", 50, note=f"p95 {percentile(kept_ms, 0.95):.1f} ms"),
-        Row("  memory for them", (after - before) / 1e6, "MB", 200),
+        Row("  memory for them", _grown_mb(before, after), "MB", 200),
         Row("  OpenAPI v3 of their group", openapi_s, "s", 1, note=f"v2 of everything {v2_s:.2f} s"),
-        Row("  memory with both published", (published - before) / 1e6, "MB", 200),
+        Row("  memory with both published", _grown_mb(before, published), "MB", 200),
     ]
 
 
 async def _idle_rss(server: Server) -> float:
     await asyncio.sleep(SETTLE_S)
     return processes.memory([server.pid]).private
+
+
+def _grown_mb(before: float, after: float) -> float:
+    """Return what was taken between two readings in MB, 0.001 at least: memory freed before may be returned between."""
+    return max((after - before) / 1e6, 0.001)
 
 
 # --- definitions -----------------------------------------------------------------------------------------
