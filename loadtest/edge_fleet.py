@@ -65,6 +65,8 @@ class Edge:
     @property
     def failure(self) -> str:
         """Why it does not follow its mailbox, empty while it does."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            return f"it ended: {self._task.exception()}"
         return self.syncer.mailbox.failure if self.syncer is not None else "it does not run"
 
     def data(self, name: str) -> Object:

@@ -399,3 +399,15 @@ async def test_closing_the_client_ends_what_is_under_way(serve: Serve, connect: 
     await until(lambda: exchanges[0].closed)
     with pytest.raises(Unreachable):
         await client.request("GET", "/")
+
+
+async def test_connections_that_are_due_at_once_are_closed_and_harm_no_request(serve: Serve, connect: Connect) -> None:
+    """The loop is late when it has much to do: what is due then runs at once, by a handle without a time."""
+    server = await serve(echo)
+    client = connect(server.port, ClientLimits(idle_timeout_s=0.0))
+    loop = asyncio.get_running_loop()
+    assert (await client.request("GET", "/")).status == 200
+    for late_s in (1.0, 2.0, -60.0):
+        client._reap_at(loop.time() - late_s)
+    assert (await client.request("GET", "/")).status == 200
+    await until(lambda: not client._idle)

@@ -170,6 +170,7 @@ class HttpClient:
         self._idle: IdlePool[ClientConnection] = IdlePool(self.limits.connections, origin.tls)
         self._busy: set[ClientConnection] = set()
         self._reaper: asyncio.TimerHandle | None = None
+        self._reaps_at_s = 0.0
         self._closed, self._kept = False, True
 
     async def request(
@@ -325,10 +326,11 @@ class HttpClient:
     def _reap_at(self, due_s: float) -> None:
         """Look at the idle connections then, or before."""
         if self._reaper is not None:
-            if self._reaper.when() <= due_s:
+            # The loop's handle does not say it: that of what is due at once has no time.
+            if self._reaps_at_s <= due_s:
                 return
             self._reaper.cancel()
-        self._reaper = self._loop.call_at(due_s, self._reap)
+        self._reaps_at_s, self._reaper = due_s, self._loop.call_at(due_s, self._reap)
 
     def _reap(self) -> None:
         """Close connections that have been idle for too long, and schedule the next look."""
