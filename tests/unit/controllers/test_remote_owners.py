@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import Forbidden, NotFound
+from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
 from atoll.machinery.meta.times import format_time
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute
@@ -77,10 +77,15 @@ async def test_news_of_a_cluster_are_told_with_their_revision(shard: InsideShard
     far.answers["PATCH"] = lambda received: (200, workspace())
     await cluster(shard, "Initializing", initializers=["root:mine"])
     await shard.app.store.submit([published(key(shard), workspace(phase="Initializing"), 3)])
-    obj = found(shard)
-    assert obj is not None
-    changed = {**obj, "status": {"phase": "Initializing"}}
-    await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
+    while True:
+        obj = found(shard)
+        assert obj is not None
+        changed = {**obj, "status": {"phase": "Initializing"}}
+        try:
+            await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
+            break
+        except Conflict:
+            continue  # A controller looked at the Workspace meanwhile.
     await comes(lambda: (found(shard) or {})["status"]["phase"] == "Ready" and far.requests)
     await comes(lambda: far.requests[-1].body["metadata"]["annotations"][wellknown.CLUSTER_REVISION] == revision(shard))
     said = far.requests[-1]

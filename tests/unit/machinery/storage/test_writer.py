@@ -282,6 +282,28 @@ async def test_nothing_is_published_or_answered_before_its_commit(tmp_path: Path
     await store.close()
 
 
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_caller_goes_on_before_those_who_wait_for_changes_and_finds_its_own_published(
+    tmp_path: Path, threaded: bool
+) -> None:
+    store = open_store(store_options(tmp_path, commit_in_thread=threaded))
+    went_on: list[str] = []
+
+    async def wait() -> None:
+        await store.hub.next_publish()
+        went_on.append("waiter")
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    [revision] = await create(store, "a")
+    assert store.hub.last == revision
+    assert [change.revision for change in store.cursor(ALL, 0).read()] == [revision]
+    went_on.append("caller")
+    await waiting
+    assert went_on == ["caller", "waiter"]
+    await store.close()
+
+
 async def test_a_flipped_bit_is_an_error_for_that_object_and_an_alarm(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     await store.submit([put(key("a"), data="good")])

@@ -321,9 +321,15 @@ class Writer:
     def _finish(
         self, loop: asyncio.AbstractEventLoop, taken: list[QueuedSubmit], lazy: LazyPositions, batch: CommitBatch | None
     ) -> None:
-        """Publish changes, answer callers, schedule the next round. In the event loop."""
+        """Answer callers, publish changes, schedule the next round. In the event loop.
+
+        Callers go on first, so that a client has its answer before controllers, watches and the publisher work on the
+        change; none of them runs before this returns, so all find it published.
+        """
         self._busy = False
         self._report(batch)
+        for submit in taken:
+            submit.answer()
         if batch is not None:
             stats = self.stats
             stats.commits += 1
@@ -335,8 +341,6 @@ class Writer:
                 self._hub.publish(batch.changes, batch.changes[-1].revision)
             if batch.applied is not None:
                 self._hub.publish_applied(batch.applied)
-        for submit in taken:
-            submit.answer()
         room, self._room = self._room, deque()
         for waiter in room:
             if not waiter.done():
