@@ -27,8 +27,15 @@ def members_of(home: Api) -> list[str]:
 
 
 def controllers(shard: ShardProcess) -> list[int]:
-    found = [(pid, Path(f"/proc/{pid}/cmdline")) for pid in children(shard.pid)]
-    return [pid for pid, line in found if line.exists() and b"edge-controllers" in line.read_bytes()]
+    return [pid for pid in children(shard.pid) if b"edge-controllers" in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    """The command line of a process, empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_all_processes_are_members_and_a_killed_one_comes_back(tmp_path: Path) -> None:
