@@ -61,7 +61,7 @@ async def test_a_shard_that_comes_back_is_asked_again(tmp_path: Path) -> None:
 
 
 async def test_a_want_of_files_is_no_shard_that_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none_left(backend: Backend) -> BackendConnection:
+    async def none_left(backend: Backend, **_: bool) -> BackendConnection:
         raise OSError(errno.EMFILE, "Too many open files")
 
     pauses = BackendLimits(first_pause_s=60, longest_pause_s=60)
