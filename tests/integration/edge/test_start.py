@@ -68,8 +68,7 @@ def has_mailbox(home: Api, uid: str) -> bool:
 
 def controllers(shard: ShardProcess) -> list[int]:
     """Process ids of the controllers below the shard."""
-    found = [(pid, Path(f"/proc/{pid}/cmdline")) for pid in children(shard.pid)]
-    return [pid for pid, line in found if line.exists() and b"edge-controllers" in line.read_bytes()]
+    return [pid for pid, command in children(shard.pid).items() if "edge-controllers" in command]
 
 
 def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(shard: ShardProcess) -> None:

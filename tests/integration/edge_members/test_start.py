@@ -27,15 +27,7 @@ def members_of(home: Api) -> list[str]:
 
 
 def controllers(shard: ShardProcess) -> list[int]:
-    return [pid for pid in children(shard.pid) if b"edge-controllers" in _command(pid)]
-
-
-def _command(pid: int) -> bytes:
-    """The command line of a process, empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+    return [pid for pid, command in children(shard.pid).items() if "edge-controllers" in command]
 
 
 def test_all_processes_are_members_and_a_killed_one_comes_back(tmp_path: Path) -> None:
