@@ -21,13 +21,16 @@ from harness.servers.edge_service import an_object, location
 from harness.waits import until
 from loadtest import processes
 from loadtest.bench import CONFIG_MAPS, Bench, config_map, percentile
-from loadtest.edge_load import NAME, SETTLE_S, Sizes, has_data, with_edges
+from loadtest.edge_load import NAME, Sizes, has_data, with_edges
 from loadtest.edge_processes import fleet
 from loadtest.edge_site import INVENTORY, WORKLOAD, EdgeServer, Mailbox, arrivals, config_maps_of, make_mailboxes, place
 from loadtest.edge_syncer import NAMESPACE
 from loadtest.parallel import PARALLEL, each
 from loadtest.report import Row
 from loadtest.server import Cost
+
+#: Seconds in which controllers that were restarted have compared all copies, some 10 us each.
+COMPARED_S = 15.0
 
 
 async def run(bench: Bench) -> list[Row]:
@@ -161,7 +164,7 @@ async def _restarted(server: EdgeServer, workload: Client, mailboxes: list[Mailb
 
     await until(has_edit, "the edit is in a mailbox", sizes.patience_s)
     took_s = time.perf_counter() - began
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(COMPARED_S)
     after = [await _copies(server, each) for each in sample]
     others = sum(old[key] != new.get(key) for old, new in zip(before, after, strict=True) for key in old if key != name)
     return [
