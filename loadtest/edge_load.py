@@ -26,8 +26,8 @@ from loadtest.report import Row
 NAME, HOUR_S = "scale", 3600.0
 #: Seconds until what was done has been reported.
 SETTLE_S = 60.0
-#: How many seconds rows may take that are given in any case: until all edges know that they are cut off, their return, and
-#: latencies.
+#: How many seconds rows may take that are given in any case: until all edges know that they are cut off, their return,
+#: and latencies.
 CUT_S, RETURN_S, LATENCIES_S = 300.0, 600.0, 240.0
 #: Parts of a quiet time.
 SLICES = 16
