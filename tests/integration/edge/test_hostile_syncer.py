@@ -25,10 +25,12 @@ import atoll.virtualworkspaces.edge.allowance as a
 import atoll.virtualworkspaces.edge.loop_time as t
 import atoll.virtualworkspaces.edge.mailbox as m
 import atoll.virtualworkspaces.edge.mailbox_rules as r
+import atoll.virtualworkspaces.edge.refusals as f
 import atoll.virtualworkspaces.edge.upsync_use as u
-kept, rates = {}, a.Allowances()
+kept, refusals = {}, f.Refusals()
+rates, times = a.Allowances(refusals), t.LoopTime(refusals)
 took, take = t.Turns.took, a.Allowances.take
-t.LoopTime.of = lambda self, cluster, user: kept.setdefault((cluster, user), t.Turns())
+t.LoopTime.of = lambda self, cluster, user: kept.setdefault((cluster, user), t.Turns(times, (cluster, user)))
 t.Turns.took = lambda self, seconds: took(self, 0.001 if seconds else 0.0)
 m.WRITE_S = 0.0
 t.SHARE = 1.0
@@ -39,7 +41,7 @@ a.Allowances.take = lambda self, *arguments: take(rates, *arguments)
 a.EVENT_WRITES = a.Rate(0.01, 20.0)
 u.MOST = u.Bounds(3, 20_000)
 u.COUNT_AGAIN_S = u._REST = 0
-a.HOLD_S = 0.0
+f.HOLD_S = 0.0
 m.MAX_WATCHES = 2
 """
 
@@ -212,7 +214,7 @@ r.MailboxRules._refusal = _refusal
 #: Boundary -> what crosses it, and what takes its guard out.
 BOUNDARIES: dict[str, tuple[Callable[[Town], bool], str]] = {
     **{verb: (asks_without_end(verb), UNHURRIED) for verb in REQUESTS},
-    "refusals": (takes_the_time_with_refusals, "a.HOLD_S = 0.0"),
+    "refusals": (takes_the_time_with_refusals, "f.HOLD_S = 0.0"),
     "Events": (makes_events_without_end, RATELESS),
     "bytes of Events": (makes_large_events, RATELESS),
     "watches": (opens_watches_without_end, "m.MAX_WATCHES = 0"),
@@ -223,7 +225,7 @@ BOUNDARIES: dict[str, tuple[Callable[[Town], bool], str]] = {
     "what was projected": (forges_what_was_projected, PROJECTED_BY_ANYBODY),
 }
 #: Refusals are held back in this trial alone: they take the time of the others.
-HELD = {"refusals": "a.HOLD_S = 0.3\n"}
+HELD = {"refusals": "f.HOLD_S = 0.3\n"}
 
 
 @pytest.mark.parametrize("name", BOUNDARIES)

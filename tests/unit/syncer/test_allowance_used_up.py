@@ -20,7 +20,8 @@ from atoll.machinery.wire.client import ClientResponse
 from atoll.syncer.state import State
 from atoll.syncer.syncer import WORKERS
 from atoll.syncer.upsync import Upsync
-from atoll.virtualworkspaces.edge.loop_time import BURST_S, RATE, TurnPending, Turns
+from atoll.virtualworkspaces.edge.loop_time import BURST_S, RATE, LoopTime, TurnPending
+from atoll.virtualworkspaces.edge.refusals import Refusals
 from harness.jumping_loop import JumpingLoop
 
 OBJECTS = 5000
@@ -37,7 +38,7 @@ class MailboxServer:
     def __init__(self, loop: JumpingLoop) -> None:
         self.stored: dict[str, Object] = {}
         self.waited = 0
-        self._loop, self._turns = loop, Turns(loop.time)
+        self._loop, self._turns = loop, LoopTime(Refusals(loop.time), loop.time).of("box", "syncer")
 
     async def request(self, method: str, target: str, headers: object, body: bytes) -> ClientResponse:
         await asyncio.sleep(0.002)

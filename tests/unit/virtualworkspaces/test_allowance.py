@@ -12,7 +12,8 @@ from atoll.machinery.apiserver.request import Request
 from atoll.machinery.client.lease import JITTER, Timing
 from atoll.machinery.meta.status import TooManyRequests
 from atoll.syncer.syncer import MAILBOX_TIMING
-from atoll.virtualworkspaces.edge.allowance import EVENT_WRITES, HOLD_S, RENEWALS, Allowances, Rate, cost_of
+from atoll.virtualworkspaces.edge.allowance import EVENT_WRITES, RENEWALS, Allowances, Rate, cost_of
+from atoll.virtualworkspaces.edge.refusals import Refusals
 from harness.servers.in_process.syncer import SERVED
 
 RATE = Rate(2.0, 10.0)
@@ -28,6 +29,10 @@ class Clock:
         return self.now
 
 
+def allowances_at(clock: Clock) -> Allowances:
+    return Allowances(Refusals(clock), clock)
+
+
 def taken(allowances: Allowances, cost: float = 1.0, cluster: str = "box", user: str = "syncer") -> int:
     """How often a cost is taken until it is too much."""
     for count in range(100):
@@ -40,7 +45,7 @@ def taken(allowances: Allowances, cost: float = 1.0, cluster: str = "box", user:
 
 def test_a_burst_is_taken_at_once_and_then_what_the_time_gives() -> None:
     clock = Clock()
-    allowances = Allowances(clock)
+    allowances = allowances_at(clock)
     assert (taken(allowances), taken(allowances)) == (10, 0)
     clock.now += 3.0
     assert taken(allowances) == 6
@@ -50,7 +55,7 @@ def test_a_burst_is_taken_at_once_and_then_what_the_time_gives() -> None:
 
 def test_a_refusal_takes_nothing_and_says_when_there_is_enough() -> None:
     clock = Clock()
-    allowances = Allowances(clock)
+    allowances = allowances_at(clock)
     assert taken(allowances, 4.0) == 2
     for _ in range(5):
         with pytest.raises(TooManyRequests) as refused:
@@ -61,7 +66,7 @@ def test_a_refusal_takes_nothing_and_says_when_there_is_enough() -> None:
 
 
 def test_what_costs_more_than_there_ever_is_takes_all_of_it() -> None:
-    allowances = Allowances(Clock())
+    allowances = allowances_at(Clock())
     assert (taken(allowances, 1000.0), taken(allowances)) == (1, 0)
 
 
@@ -80,7 +85,7 @@ def test_events_take_by_their_bytes_and_renewals_apart(target: str, taken: tuple
 
 
 def test_users_and_mailboxes_take_nothing_of_each_others() -> None:
-    allowances = Allowances(Clock())
+    allowances = allowances_at(Clock())
     for cluster, user in (("box", "syncer"), ("box", "other"), ("second", "syncer")):
         assert taken(allowances, cluster=cluster, user=user) == 10
 
@@ -88,21 +93,7 @@ def test_users_and_mailboxes_take_nothing_of_each_others() -> None:
 @pytest.mark.parametrize("timing", [MAILBOX_TIMING, SERVED])
 def test_a_syncer_that_renews_its_lease_at_its_shortest_pauses_is_never_refused(timing: Timing) -> None:
     clock = Clock()
-    allowances, cost = Allowances(clock), 1 + 512 / 4096
+    allowances, cost = allowances_at(clock), 1 + 512 / 4096
     for _ in range(1000):
         allowances.take("box", "syncer", RENEWALS, cost)
         clock.now += timing.renewal_s * (1 - JITTER)
-
-
-def test_refusals_of_one_user_are_answered_the_later_the_more_there_are_and_those_of_others_are_not() -> None:
-    allowances = Allowances(Clock())
-
-    def hold_s(user: str) -> float:
-        with pytest.raises(TooManyRequests) as refused:
-            allowances.take("box", user, RATE, 1.0)
-        return refused.value.hold_s
-
-    taken(allowances)
-    taken(allowances, user="other")
-    assert [hold_s("syncer") for _ in range(200)][-1] > 2.0
-    assert hold_s("other") == HOLD_S

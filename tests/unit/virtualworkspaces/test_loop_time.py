@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from atoll.machinery.meta.status import TooManyRequests
 from atoll.virtualworkspaces.edge import loop_time
-from atoll.virtualworkspaces.edge.allowance import LONGEST_HOLD_S, Allowances, Rate, Refusals
+from atoll.virtualworkspaces.edge.allowance import Allowances, Rate
 from atoll.virtualworkspaces.edge.loop_time import BURST_S, RATE, SHARE, LoopTime, TurnPending, Turns
 from atoll.virtualworkspaces.edge.mailbox_metrics import MailboxMetrics
+from atoll.virtualworkspaces.edge.refusals import Refusals
 from harness.jumping_loop import JumpingLoop
 
 T = TypeVar("T")
@@ -52,6 +53,11 @@ class User:
         await asyncio.gather(*(one() for _ in range(connections)))
 
 
+def turns_of(loop: JumpingLoop) -> Turns:
+    """Those of a user that took nothing yet."""
+    return LoopTime(Refusals(loop.time), loop.time).of("box", "syncer")
+
+
 def run(work: Callable[[JumpingLoop], Awaitable[T]]) -> T:
     loop = JumpingLoop()
 
@@ -64,7 +70,7 @@ def run(work: Callable[[JumpingLoop], Awaitable[T]]) -> T:
 
 def test_a_flood_leaves_the_loop_to_others_after_each_of_its_requests() -> None:
     async def flood(loop: JumpingLoop) -> list[float]:
-        user = User(loop, Turns(loop.time))
+        user = User(loop, turns_of(loop))
         await user.flood(16, 2.0)
         return user.began_s
 
@@ -77,7 +83,7 @@ def test_a_flood_leaves_the_loop_to_others_after_each_of_its_requests() -> None:
 @pytest.mark.parametrize("seconds", [20.0, 200.0])
 def test_over_a_time_a_flood_takes_its_rate_and_what_it_may_take_at_once(seconds: float) -> None:
     async def flood(loop: JumpingLoop) -> float:
-        user = User(loop, Turns(loop.time))
+        user = User(loop, turns_of(loop))
         await user.flood(16, seconds)
         return sum(HOLD_S for began_s in user.began_s if began_s < 1000.0 + seconds)
 
@@ -87,7 +93,7 @@ def test_over_a_time_a_flood_takes_its_rate_and_what_it_may_take_at_once(seconds
 
 def test_what_is_asked_after_a_pause_begins_at_once() -> None:
     async def ask(loop: JumpingLoop) -> float:
-        user = User(loop, Turns(loop.time))
+        user = User(loop, turns_of(loop))
         await user.flood(16, 100.0)
         await asyncio.sleep(BURST_S / RATE)
         before_s = loop.time()
@@ -99,7 +105,7 @@ def test_what_is_asked_after_a_pause_begins_at_once() -> None:
 
 def test_requests_begin_in_the_order_of_their_arrival() -> None:
     async def ask(loop: JumpingLoop) -> list[int]:
-        user, order = User(loop, Turns(loop.time)), list[int]()
+        user, order = User(loop, turns_of(loop)), list[int]()
 
         async def one(number: int) -> None:
             await user.request()
@@ -113,7 +119,7 @@ def test_requests_begin_in_the_order_of_their_arrival() -> None:
 
 def test_who_leaves_while_waiting_holds_up_nobody() -> None:
     async def ask(loop: JumpingLoop) -> int:
-        user = User(loop, Turns(loop.time))
+        user = User(loop, turns_of(loop))
         waiting = [asyncio.create_task(user.request()) for _ in range(10)]
         await asyncio.sleep(HOLD_S)
         for each in waiting[1:9]:
@@ -128,7 +134,7 @@ def test_more_than_may_wait_are_refused_late(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(loop_time, "MAX_WAITING", 5)
 
     async def ask(loop: JumpingLoop) -> list[object]:
-        user = User(loop, Turns(loop.time))
+        user = User(loop, turns_of(loop))
         return list(await asyncio.gather(*(user.request() for _ in range(10)), return_exceptions=True))
 
     refused = [each for each in run(ask) if each is not None]
@@ -139,38 +145,12 @@ def test_more_than_may_wait_are_refused_late(monkeypatch: pytest.MonkeyPatch) ->
         assert each.hold_s > 0
 
 
-@pytest.mark.parametrize(("connections", "fewest", "most"), [(10, 550, 610), (1000, 2900, 3100)])
-def test_however_many_connections_ask_a_user_has_so_many_refusals_a_second(
-    connections: int, fewest: int, most: int
-) -> None:
-    async def flood(loop: JumpingLoop) -> int:
-        refusals, answered, end_s = Refusals(loop.time), 0, loop.time() + 60.0
-
-        async def one() -> None:
-            nonlocal answered
-            while loop.time() < end_s:
-                await asyncio.sleep(refusals.refusal("", 0.0).hold_s)
-                answered += loop.time() < end_s
-
-        await asyncio.gather(*(one() for _ in range(connections)))
-        return answered
-
-    assert fewest <= run(flood) <= most
-
-
-def test_who_leaves_before_a_refusal_comes_has_no_later_one_than_the_limit() -> None:
-    async def ask(loop: JumpingLoop) -> float:
-        refusals = Refusals(loop.time)
-        return max(refusals.refusal("", 0.0).hold_s for _ in range(10_000))
-
-    assert run(ask) == LONGEST_HOLD_S
-
-
 def test_of_turns_their_waits_and_refusals_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_time, "MAX_WAITING", 3)
 
     async def flood(loop: JumpingLoop) -> dict[str, float]:
-        time, registry, allowances = LoopTime(loop.time), CollectorRegistry(), Allowances(loop.time)
+        refusals, registry = Refusals(loop.time), CollectorRegistry()
+        time, allowances = LoopTime(refusals, loop.time), Allowances(refusals, loop.time)
         MailboxMetrics(time.stats, allowances, registry)
         users = [User(loop, time.of("box", name)) for name in ("one", "other")]
         await asyncio.gather(*(user.request() for _ in range(6) for user in users), return_exceptions=True)
@@ -191,7 +171,7 @@ def test_of_turns_their_waits_and_refusals_are_shown(monkeypatch: pytest.MonkeyP
 
 def test_who_would_wait_too_long_is_refused_with_the_time() -> None:
     async def ask(loop: JumpingLoop) -> int:
-        turns = Turns(loop.time)
+        turns = turns_of(loop)
         turns.took(BURST_S + 4.5)
         with pytest.raises(TooManyRequests) as refused:
             turns.take(cast(Any, object()))
@@ -202,7 +182,7 @@ def test_who_would_wait_too_long_is_refused_with_the_time() -> None:
 
 def test_users_and_mailboxes_wait_for_nothing_of_each_others() -> None:
     async def ask(loop: JumpingLoop) -> bool:
-        time = LoopTime(loop.time)
+        time = LoopTime(Refusals(loop.time), loop.time)
         time.of("box", "syncer").took(5.0)
         for cluster, user in (("box", "other"), ("second", "syncer")):
             time.of(cluster, user).take(cast(Any, object()))

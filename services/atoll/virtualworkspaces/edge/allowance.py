@@ -8,7 +8,6 @@ of a shard; what is refused takes nothing, and is answered late.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 
@@ -16,8 +15,8 @@ import msgspec
 
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.status import Details, TooManyRequests
 from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, LEASES
+from atoll.virtualworkspaces.edge.refusals import Refusals
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -31,38 +30,17 @@ class Rate(msgspec.Struct, frozen=True):
 EVENT_WRITES = Rate(2.0, 1000.0)
 #: Apart, so that a syncer with much to report is not taken for a silent one.
 RENEWALS = Rate(1.0, 30.0)
-#: A refusal costs what authentication does, some 0.2 ms, so a flood of them is slowed too: a connection gets one in so
-#: many seconds, and all connections of a user so many. The more there are, the later each is answered, up to a limit.
-HOLD_S, REFUSALS, LONGEST_HOLD_S = 1.0, 50, 30.0
 #: Users whose use is kept; one that is forgotten has its burst again.
 _MAX_USERS = 20_000
-
-
-class Refusals:
-    """Those of one user of one mailbox. `clock` returns monotonic seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        #: When the last one is answered, at REFUSALS in HOLD_S.
-        self._free_at = -math.inf
-
-    def refusal(self, text: str, wait_s: float) -> TooManyRequests:
-        """Return the refusal of what may be asked again after so many seconds, which is held back."""
-        now = self._clock()
-        self._free_at = min(max(now, self._free_at) + HOLD_S / REFUSALS, now + LONGEST_HOLD_S)
-        found = TooManyRequests(text, Details(retry_after_s=max(1, math.ceil(wait_s))))
-        found.hold_s = max(HOLD_S, self._free_at - now)
-        return found
 
 
 class Allowances:
     """The use of all mailboxes of one process. `clock` returns monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, refusals: Refusals, clock: Callable[[], float] = time.monotonic) -> None:
+        self._refusals, self._clock = refusals, clock
         #: When all that was taken is paid for, by mailbox, user and rate.
         self._paid_at: LruCache[tuple[str, str, Rate], float] = LruCache(_MAX_USERS)
-        self._refusals: LruCache[tuple[str, str], Refusals] = LruCache(_MAX_USERS)
         #: How often something was refused.
         self.refused = 0
 
@@ -74,15 +52,9 @@ class Allowances:
         paid_at = max(self._paid_at.get(key) or full_at, full_at) + min(cost, rate.burst) / rate.per_s
         if paid_at > now:
             self.refused += 1
-            raise self._of(cluster, user).refusal(f"user {user} asks too much of mailbox {cluster}", paid_at - now)
+            text = f"user {user} asks too much of mailbox {cluster}"
+            raise self._refusals.refusal((cluster, user), text, paid_at - now)
         self._paid_at.put(key, paid_at)
-
-    def _of(self, cluster: str, user: str) -> Refusals:
-        found = self._refusals.get((cluster, user))
-        if found is None:
-            found = Refusals(self._clock)
-            self._refusals.put((cluster, user), found)
-        return found
 
 
 def cost_of(request: Request) -> tuple[Rate, float] | None:

@@ -17,7 +17,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.process.durations import Durations
 from atoll.machinery.wire.exchange import HttpRequest
-from atoll.virtualworkspaces.edge.allowance import Refusals
+from atoll.virtualworkspaces.edge.refusals import Refusals
 
 #: The part of the loop's time that a user has while it has not used up what it may take at once.
 SHARE = 0.25
@@ -39,10 +39,10 @@ class TurnStats:
 
 
 class Turns:
-    """The turns of one user of one mailbox. `clock` returns monotonic seconds."""
+    """The turns of one user of one mailbox."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, stats: TurnStats | None = None) -> None:
-        self._clock, self._stats, self._refusals = clock, stats or TurnStats(), Refusals(clock)
+    def __init__(self, owner: LoopTime, user: tuple[str, str]) -> None:
+        self._clock, self._stats, self._refusals, self._user = owner.clock, owner.stats, owner.refusals, user
         self._one = asyncio.Lock()
         self._waiting = 0
         self._rests_until = -math.inf
@@ -60,7 +60,7 @@ class Turns:
             return
         if self._waiting >= MAX_WAITING or wait_s > LONGEST_WAIT_S:
             self._stats.refused += 1
-            raise self._refusals.refusal("the user asks too much of the mailbox", wait_s)
+            raise self._refusals.refusal(self._user, "the user asks too much of the mailbox", wait_s)
         raise TurnPending(self, http)
 
     def took(self, seconds: float) -> None:
@@ -103,16 +103,17 @@ class TurnPending(MissingAnswer):
 
 
 class LoopTime:
-    """The turns of all users of all mailboxes of one process."""
+    """The turns of all users of all mailboxes of one process. `clock` returns monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self.stats = clock, TurnStats()
+    def __init__(self, refusals: Refusals, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.refusals, self.stats = clock, refusals, TurnStats()
         self._kept: LruCache[tuple[str, str], Turns] = LruCache(_MAX_USERS)
 
     def of(self, cluster: str, user: str) -> Turns:
         """Return the turns of a user of a mailbox."""
-        found = self._kept.get((cluster, user))
+        key = cluster, user
+        found = self._kept.get(key)
         if found is None:
-            found = Turns(self._clock, self.stats)
-            self._kept.put((cluster, user), found)
+            found = Turns(self, key)
+            self._kept.put(key, found)
         return found

@@ -43,6 +43,7 @@ from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
 from atoll.virtualworkspaces.edge.loop_time import WRITE_S, LoopTime
 from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
 from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, ITEMS, LEASES, MailboxRules, verbs
+from atoll.virtualworkspaces.edge.refusals import Refusals
 from atoll.virtualworkspaces.edge.upsync_use import UpsyncUse
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
@@ -72,7 +73,8 @@ class MailboxView:
         self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
         self._credentials = credentials
         self._reader, self._use = CarriedReader(), UpsyncUse()
-        self.allowances, self.loop_time = Allowances(), LoopTime()
+        refusals = Refusals()
+        self.allowances, self.loop_time = Allowances(refusals), LoopTime(refusals)
         self._kept: LruCache[int, tuple[Catalog, Catalog]] = LruCache(MAX_CATALOGS)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
