@@ -12,8 +12,8 @@ import pytest
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Target
 from atoll.machinery.wire.client import ClientLimits, HttpClient, Origin
-from atoll.machinery.wire.client_connection import SLIM_BYTES
 from atoll.machinery.wire.exchange import Exchange
+from atoll.machinery.wire.idle_pool import SLIM_BYTES
 from harness.clients.raw_http import until
 from harness.servers.in_process.wire_server import Running, Serve
 

@@ -11,7 +11,7 @@ import ssl
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from atoll.machinery.process.private_files import Pair
 
@@ -64,17 +64,10 @@ class ClientContext(ssl.SSLContext):
         """The context by which it makes connections."""
         return self if self._current is None else self._current
 
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """One connection; event loops call it."""
         make = super().wrap_bio if self._current is None else self._current.wrap_bio
-        return make(incoming, outgoing, server_side, server_hostname, session)
+        return make(*arguments, **named)
 
 
 class OfferingContext(ssl.SSLContext):
@@ -90,19 +83,12 @@ class OfferingContext(ssl.SSLContext):
         made._base, made._protocols = base, [protocol, *ALPN_PROTOCOLS]
         return made
 
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """One connection, which copies what its context offers at this moment."""
         context = self._base.current
         context.set_alpn_protocols(self._protocols)
         try:
-            return context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+            return context.wrap_bio(*arguments, **named)
         finally:
             context.set_alpn_protocols(ALPN_PROTOCOLS)
 

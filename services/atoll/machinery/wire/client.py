@@ -284,7 +284,7 @@ class HttpClient:
         if self._closed:
             raise Unreachable("client is closed")
         idle = self._idle
-        connection = None if fresh else idle.take_fit(lambda each: each.is_slim) if slim else idle.take()
+        connection = None if fresh else idle.take_slim() if slim else idle.take()
         if connection is None:
             connection = await self._connect()
         self._busy.add(connection)

@@ -24,9 +24,6 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 
 #: Bytes of a request that are sent at once.
 CHUNK_BYTES = 128 * 1024
-#: A TLS connection keeps memory in proportion to its longest read and write until it ends. A handshake, a request
-#: with a token, its reply and an event are shorter than this.
-SLIM_BYTES = 4 * 1024
 
 #: The parts of a body in order; those of several requests may share them.
 Body = bytes | Sequence[bytes]
@@ -69,7 +66,6 @@ class ClientConnection(PooledConnection):
         "_paused",
         "_unsent",
         "_until_close",
-        "longest_bytes",
     )
 
     def __init__(self, limits: ClientLimits) -> None:
@@ -83,8 +79,6 @@ class ClientConnection(PooledConnection):
         self._head_only = False
         self._until_close = False
         self._paused = False
-        #: The most that was read or written at once.
-        self.longest_bytes = 0
         #: What is left of a large request, and whether the transport takes no more of it for now.
         self._unsent: Iterator[memoryview] | None = None
         self._is_full = False
@@ -93,11 +87,6 @@ class ClientConnection(PooledConnection):
     def reusable(self) -> bool:
         """Another request may be sent on it."""
         return not self.closed and self._incoming is None and not self._transport.is_closing()
-
-    @property
-    def is_slim(self) -> bool:
-        """Whether neither side keeps much memory of what it carried."""
-        return self.longest_bytes <= SLIM_BYTES
 
     def send(self, request: Sequence[bytes], incoming: PendingResponse, *, head_only: bool) -> None:
         """Send a request whose response goes to `incoming`; `head_only` for HEAD, whose body never comes."""

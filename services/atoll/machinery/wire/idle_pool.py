@@ -16,13 +16,16 @@ from typing import Generic, TypeVar
 
 from atoll.machinery.process.tls import ClientContext
 
+#: A TLS connection keeps memory in proportion to its longest read and write until it ends, and a watch may keep it for
+#: hours. A handshake, a request with a token, its reply and an event are shorter than this.
+SLIM_BYTES = 4 * 1024
 _NEVER_REPLACED = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PooledConnection(asyncio.Protocol, ABC):
     """A connection that carries one request at a time, and can be kept between two of them."""
 
-    __slots__ = ("_poll", "_transport", "closed", "idle_since_s", "renewals", "used")
+    __slots__ = ("_poll", "_transport", "closed", "idle_since_s", "longest_bytes", "renewals", "used")
 
     _transport: asyncio.Transport
 
@@ -34,6 +37,8 @@ class PooledConnection(asyncio.Protocol, ABC):
         #: Those of its context when it was made.
         self.renewals = 0
         self._poll: select.poll | None = None
+        #: The most that was carried at once.
+        self.longest_bytes = 0
 
     @property
     @abstractmethod
@@ -47,6 +52,11 @@ class PooledConnection(asyncio.Protocol, ABC):
     @abstractmethod
     def close(self) -> None:
         """Close after what was written has been sent."""
+
+    @property
+    def is_slim(self) -> bool:
+        """Whether it keeps little memory of what it carried, so that a watch may have it."""
+        return self.longest_bytes <= SLIM_BYTES
 
     def still_quiet(self) -> bool:
         """Whether nothing waits in the socket of this idle connection.
@@ -88,9 +98,9 @@ class IdlePool(Generic[C]):
             connection.abort()
         return None
 
-    def take_fit(self, is_fit: Callable[[C], bool]) -> C | None:
-        """Remove and return the connection used last that is fit and still good; None if there is none."""
-        for connection in [each for each in reversed(self._idle) if is_fit(each)]:
+    def take_slim(self) -> C | None:
+        """Remove and return the connection used last that is slim and still good; None if there is none."""
+        for connection in [each for each in reversed(self._idle) if each.is_slim]:
             self._idle.remove(connection)
             if self._is_good(connection):
                 return connection

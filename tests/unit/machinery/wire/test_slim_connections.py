@@ -12,7 +12,8 @@ import pytest
 
 from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.client import Origin
-from atoll.machinery.wire.proxy.backend import SLIM_BYTES, Backend, BackendLimits
+from atoll.machinery.wire.idle_pool import SLIM_BYTES
+from atoll.machinery.wire.proxy.backend import Backend, BackendLimits
 from atoll.machinery.wire.proxy.backend_connection import BackendConnection, ResponseHead
 from atoll.machinery.wire.proxy.relay import Relay, RelayOwner
 from atoll.machinery.wire.proxy.streaming import StreamingExchange

@@ -32,8 +32,6 @@ log = structlog.get_logger()
 _SWEEP_S = 4.0
 #: How often a want of files is logged.
 _REPEAT_S = 10.0
-#: A TLS connection keeps memory in proportion to its longest read until it ends, and a watch may keep it for hours.
-SLIM_BYTES = 16 * 1024
 
 
 class BackendLimits(msgspec.Struct, frozen=True):
@@ -129,8 +127,8 @@ class Backend:
         return self._use(connection) if connection is not None else None
 
     def slim_connection(self) -> BackendConnection | None:
-        """An idle connection that is still good and never read much at a time, for a response that lasts."""
-        connection = self._idle.take_fit(lambda each: each.longest_bytes <= SLIM_BYTES)
+        """An idle connection that is still good and never carried much at a time, for a response that lasts."""
+        connection = self._idle.take_slim()
         return self._use(connection) if connection is not None else None
 
     async def connect(self, *, fresh: bool = False, stream: bool = False) -> BackendConnection:

@@ -95,10 +95,10 @@ class BackendConnection(PooledConnection):
         "_buffer",
         "_content",
         "_ended",
+        "_gave_back",
         "_head_only",
         "_headers",
         "_interim",
-        "_is_slim",
         "_keeps",
         "_parser",
         "_phase",
@@ -113,7 +113,6 @@ class BackendConnection(PooledConnection):
         "endless",
         "full",
         "is_stream",
-        "longest_bytes",
     )
 
     def __init__(self) -> None:
@@ -134,13 +133,11 @@ class BackendConnection(PooledConnection):
         self._written_bytes = self._seen_taken = 0
         self._stalled_since = 0.0
         self.endless = False
-        #: The most that was read at a time: TLS keeps memory for it until the connection ends.
-        self.longest_bytes = 0
         #: It is a stream of a connection that has others, and ends with its response.
         self.is_stream = False
         self._active, self._active_s = True, 0.0
         #: Its read buffer was given back since something came.
-        self._is_slim = True
+        self._gave_back = True
         #: Parsed content that was not handed on yet; None where bodies go on as they arrived.
         self._content: list[bytes] | None = None
 
@@ -212,10 +209,10 @@ class BackendConnection(PooledConnection):
             self._fail(TimeoutError("the backend takes nothing"))
         self._seen_taken = taken
         if self._active or self._reading_paused or self._phase < _BODY:
-            self._active, self._active_s, self._is_slim = False, now_s, False
+            self._active, self._active_s, self._gave_back = False, now_s, False
             return
-        if not self._is_slim:
-            self._is_slim = True
+        if not self._gave_back:
+            self._gave_back = True
             read_buffer.give_back(self._transport)
         if now_s - self._active_s >= (upgraded_silence_s if self._phase == _UPGRADED else silence_s):
             self._fail(TimeoutError("the backend sends nothing"))
