@@ -7,7 +7,6 @@ are on disk.
 
 from __future__ import annotations
 
-import errno
 import gc
 import sys
 import time
@@ -30,7 +29,7 @@ from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.storage.contract import StoreFull
-from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, NO_ROOM, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.upgrade import upgrade
 from atoll.machinery.storage.options import StoreOptions
@@ -123,8 +122,8 @@ async def start(config: ShardConfig, *, edge: int = 0) -> None:
         runner = ShardRunner(config, store, began, service)
         try:
             await runner.run()
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
+        except (StoreFull, InsufficientStorage, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_ROOM:
                 raise
             raise StoreFull(runner.no_room()) from error
     finally:
@@ -150,10 +149,7 @@ class ShardRunner:
         port = await take_port(listener.listen, self._config.bind_address, self._config.secure_port, self._root)
         stream = None
         try:
-            try:
-                app = await self._app(listener, credentials, port)
-            except (StoreFull, InsufficientStorage) as error:
-                raise StoreFull(self.no_room()) from error
+            app = await self._app(listener, credentials, port)
             if app is not None:
                 users = self._embedded_users(credentials, app.registry)
                 stream = ChangeStream(self._config, self._store, app.registry, self._life.stop, users)
@@ -188,9 +184,8 @@ class ShardRunner:
         return app
 
     def no_room(self) -> str:
-        space, options = self._store.space, self._store.options
-        room, needed = (size_bytes >> 20 for size_bytes in (max(0, space.room_bytes), options.reserve_bytes))
-        return f"the disk of {self._root} has room for {room} MB and at least {needed} MB are needed: free some space"
+        """Return the sentence of a store that has no room."""
+        return no_room(self._root, self._store.space.room_bytes, self._store.options.reserve_bytes)
 
     def _check_space(self) -> str | None:
         """Return whether the store is full. It stays ready then: a load balancer must let deletions through."""
@@ -281,6 +276,14 @@ class ShardRunner:
         await listener.close()
         await self._life.close()
         await app.close()
+
+
+def no_room(root: Path, room_bytes: int, needed_bytes: int) -> str:
+    """Return the sentence of a disk that has, or takes for a quota on it, less than is needed."""
+    room, needed = (size_bytes >> 20 for size_bytes in (max(0, room_bytes), needed_bytes))
+    if room < needed:
+        return f"the disk of {root} has room for {room} MB and at least {needed} MB are needed: free some space"
+    return f"the disk of {root} takes nothing more, though it has room for {room} MB: raise the quota on it"
 
 
 def _names(config: ShardConfig) -> list[str]:

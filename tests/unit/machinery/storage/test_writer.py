@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import sys
@@ -239,19 +240,32 @@ async def test_a_type_number_of_a_failed_batch_is_not_remembered(tmp_path: Path)
     await store.close()
 
 
-#: What LMDB says of a disk that takes none of its pages, and of one that takes a part of them.
-NO_ROOM = [lmdb.DiskError("mdb_txn_commit: No space left on device"), lmdb.Error("mdb_txn_commit: Input/output error")]
+#: What LMDB says of a disk, or a quota, that takes none of its pages, and of one that takes a part of them.
+NO_ROOM = [
+    lmdb.DiskError("mdb_txn_commit: No space left on device"),
+    lmdb.Error("mdb_txn_commit: Disk quota exceeded"),
+    lmdb.Error("mdb_txn_commit: Input/output error"),
+]
 
 
+def refuse_room(*_: object) -> None:
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [((filesystem, "free_bytes"), lambda directory: 0), ((os, "posix_fallocate"), refuse_room)],
+    ids=["disk", "quota"],
+)
 @pytest.mark.parametrize("error", NO_ROOM)
 async def test_a_disk_that_is_out_of_space_fails_the_batch_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: lmdb.Error
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: lmdb.Error, call: tuple[Any, str], answer: Any
 ) -> None:
     died: list[str] = []
     store = open_store(store_options(tmp_path, reserve_bytes=MIB), fatal=died.append)
     whole = store._environment.env
     store.space.check()
-    monkeypatch.setattr(filesystem, "free_bytes", lambda directory: 0)
+    monkeypatch.setattr(*call, answer)
     break_disk(store, error)
     with pytest.raises(StoreFull):
         await create(store, "a")

@@ -6,8 +6,10 @@ and of two processes that want to write only one gets past `own`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,8 @@ _TEMPORARY = {"ramfs", "tmpfs"}
 _REFUSED_FILE_SYSTEMS = _NETWORK | _SHARED_DISK | _FROM_THE_HOST | _TEMPORARY
 _MOUNTS = Path("/proc/self/mounts")
 _DESCRIPTORS = Path("/dev/fd")
+#: Errors of a disk, or of a quota on it, that takes no more.
+NO_ROOM = errno.ENOSPC, errno.EDQUOT
 DATA_FILE = "data.mdb"
 OWNER_FILE = "writer.lock"
 
@@ -126,3 +130,15 @@ def free_bytes(directory: Path) -> int:
     """Return the bytes that an unprivileged process may still write."""
     stat = os.statvfs(directory)
     return stat.f_bavail * stat.f_frsize
+
+
+def has_room(directory: Path, size_bytes: int) -> bool:
+    """Return whether a file of so many bytes finds a place now. Free bytes do not tell what a quota leaves."""
+    if free_bytes(directory) < size_bytes:
+        return False
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+    except OSError as error:
+        return error.errno not in NO_ROOM
+    return True

@@ -65,10 +65,13 @@ class Space:
 
         Of pages that were written in part LMDB says EIO, as of a disk that fails: only the room tells which it was.
         """
-        if isinstance(error, (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError)):
+        if isinstance(error, (lmdb.MapFullError, lmdb.TxnFullError)):
+            return True
+        # LMDB has a class of its own for a full disk, and none for a quota.
+        if any(os.strerror(each) in str(error) for each in filesystem.NO_ROOM):
             return True
         is_partial = os.strerror(errno.EIO) in str(error)
-        return is_partial and filesystem.free_bytes(self._environment.directory) < self._options.reserve_bytes
+        return is_partial and not filesystem.has_room(self._environment.directory, self._options.reserve_bytes)
 
     def refuse(self) -> None:
         """Count the store as full until the next measurement: the disk refused a write."""
