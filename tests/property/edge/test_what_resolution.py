@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product, starmap
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.names import ObjectRef
-from atoll.machinery.edge.placements import Placement, placement_of
+from atoll.machinery.edge.placements import Placement, downsync_test, placement_of, upsync_set
 from atoll.machinery.edge.what import selection
 from harness.seeds import drawn
 
@@ -97,3 +98,17 @@ def test_an_object_goes_down_for_the_placements_whose_tests_it_meets_and_that_do
     assert list(found.placements) == expected
     wishes = [spec.get("wantSingletonReportedState", False) for spec in specs]
     assert found.wants_singleton == any(wish for number, wish in enumerate(wishes) if f"p{number}" in expected)
+
+
+@settings(max_examples=drawn(80))
+@given(TESTS, SETS)
+def test_a_test_overlaps_a_set_if_an_object_of_some_labels_meets_both(
+    test: dict[str, Any], members: dict[str, Any]
+) -> None:
+    compared = {field: values for field, values in test.items() if not field.endswith("Selectors")}
+    # No list names all values.
+    values = ((*GROUPS, "o"), (*RESOURCES, "others"), ("", *NAMESPACES, "c"), (*NAMES, "z"))
+    expected = any(
+        is_wanted(compared, ref, {}, {}) and comes_up(members, ref) for ref in starmap(ObjectRef, product(*values))
+    )
+    assert downsync_test(test, "", []).overlaps(upsync_set(members)) == expected

@@ -25,8 +25,10 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.client.waves import Waves
 from atoll.machinery.control.queue import WorkQueue
 from atoll.machinery.edge.applied import ApplyRecord
-from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
+from atoll.machinery.edge.names import EDGE_REVISION, REPORT_NAMESPACE, ObjectRef
+from atoll.machinery.edge.placements import upsync_set
 from atoll.machinery.edge.slices import label_of
+from atoll.machinery.edge.summaries.summary import set_uid
 from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import NotFound
@@ -78,6 +80,9 @@ class Account:
     async def pages(self, resource: Resource, namespace: str = "", **options: str) -> AsyncIterator[Object]:
         fleet = self._stored.fleets.get(self._cluster, [])
         yield {"items": fleet if resource == BOATS else list(self._stored.summaries.values())}
+
+    async def discover(self, path: str) -> Object:
+        return {"items": []}
 
     async def apply(self, resource: Resource, body: Object) -> Object:
         self._stored.writes += 1
@@ -348,6 +353,56 @@ async def test_a_silent_edge_cluster_is_broken_and_one_that_refuses_says_why() -
     world.summarizer.report_changed("m1", {"status": {"appliedRevision": "50"}})
     await world.write()
     assert world.summary["counts"] == {"destinations": 3, "reported": 1, "upToDate": 1, "broken": 0}
+
+
+LINES = [{"name": "number", "type": "COUNT"}, {"name": "lines", "type": "SUM", "subject": "obj.data.lines"}]
+LOGS = {"apiGroup": "", "resources": ["configmaps"], "namespaces": ["logs"], "names": ["*"]}
+
+
+async def test_a_set_of_which_nothing_came_up_has_the_tables_of_the_collectors_that_are_about_its_kinds() -> None:
+    world, members = World(2), upsync_set(LOGS)
+    metadata = {"name": "p", "uid": "placement-uid", "generation": 1}
+    world.topology.set_placement("work", "p", {"metadata": metadata, "spec": {"upsync": [LOGS]}})
+    by_place = [{"name": "where", "def": "inventory.name"}]
+    await world.collect("lines", target=[{"apiGroup": "", "resources": ["configmaps"]}], combinedFields=LINES)
+    await world.collect("by-place", groupBy=by_place, combinedFields=LINES)
+    await world.collect("rows", target=[{"namespaces": ["logs"]}], select=by_place)
+    await world.collect("broken", target=[{"apiGroup": ""}], broken={"test": "false", "maxObjects": 3})
+    await world.collect("boats", target=[{"resources": ["boats"]}], select=by_place)
+    await world.collect("others", target=[{"apiGroup": "", "namespaces": ["default"]}], select=by_place)
+    await world.collect("not-for-it", edgePlacements=["another"], select=by_place)
+    await world.begin()
+    world.now_s += WRITE_S + 0.1
+    await world.summaries.reconcile(SummaryKey("work", REPORT_NAMESPACE, f"{set_uid(members)}.placement-uid"))
+    null = {"columns": [{"type": "Number", "float": "0"}, {"type": "Null"}]}
+    found = {each["name"]: each["rows"] for each in world.summary["results"]}
+    assert found == {"by-place": [], "lines": [null], "rows": []}
+
+
+async def test_an_object_of_which_nothing_was_read_has_the_tables_of_the_collectors_that_are_about_it() -> None:
+    world = World(2)
+    for name, tier in (("web", "web"), ("base", "base")):
+        target = [{"resources": ["boats"], "labelSelectors": [{"matchLabels": {"tier": tier}}]}]
+        await world.collect(name, target=target, combinedFields=LINES[:1])
+    await world.collect("another", target=[{"objectNames": ["b"]}], combinedFields=LINES[:1])
+    world.topology.set_mailbox("inv-mb-u0", "")
+    world.topology.set_mailbox("inv-mb-u1", "")
+    await world.begin()
+    world.now_s += 31
+    await world.write()
+    (table,) = world.summary["results"]
+    assert (table["name"], table["rows"]) == ("web", [{"columns": [{"type": "Number", "float": "0"}]}])
+
+
+async def test_as_many_broken_objects_are_shown_as_a_collector_wants_that_has_nothing_to_collect() -> None:
+    world = World(30)
+    await world.collect(target=[{"resources": ["boats"]}], broken={"test": "false", "maxObjects": 20})
+    await world.begin()
+    assert world.rows.of("m0") == {}
+    for n in range(30):
+        world.topology.set_silent(f"inv-mb-u{n}", True)
+    await world.write()
+    assert (len(world.summary["brokenObjects"]), world.summary["brokenTruncated"]) == (20, 10)
 
 
 async def test_a_copy_is_read_again_only_when_it_changed() -> None:

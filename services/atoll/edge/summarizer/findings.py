@@ -26,6 +26,7 @@ from atoll.machinery.edge.summaries.summary import Findings, Report, Subject
 from atoll.machinery.edge.summaries.tables import table
 from atoll.machinery.edge.where import Destination
 from atoll.machinery.meta import times
+from atoll.machinery.meta.objects import labels_of
 
 #: Destinations between two moments for others.
 _STRIDE = 200
@@ -58,7 +59,7 @@ class Finder:
                     rows.append(row)
                     self._associate(of, destination, row, found)
                 found.reports.append(self._report(of, (name, destination), (ref, row), found, now_s))
-        self._tabulate(of, rows, found)
+        self._tabulate(of, await self._concerned(of, rows), rows, found)
         return found
 
     def _rows_of(self, of: Subjects, name: str) -> Iterator[tuple[ObjectRef, Row | None]]:
@@ -137,9 +138,19 @@ class Finder:
             breakage = Breakage(each.reason, each.message)
             found.failing.append(Report(destination, each.ref, each.kind, breakage=breakage, since=each.since))
 
-    def _tabulate(self, of: Subjects, rows: list[Row], found: Findings) -> None:
+    async def _concerned(self, of: Subjects, rows: list[Row]) -> set[str]:
+        """Return the names of the collectors that are about a subject, also while there is nothing to collect."""
+        found, collectors = {name for row in rows for name in row.concerned}, self._collected.of(of.cluster)
+        if of.members is not None:
+            return found.union(name for name, each in collectors.items() if each.concerns_set(of.members))
+        ref = of.subject.ref
+        if not rows and any(each.covers(*ref.kind) for each in collectors.values()):
+            labels = labels_of(await self._placed.contents.source(of.cluster, ref) or {"metadata": {}})
+            return {name for name, each in collectors.items() if each.concerns(ref, labels)}
+        return found
+
+    def _tabulate(self, of: Subjects, concerned: set[str], rows: list[Row], found: Findings) -> None:
         """Add the table of each collector, and how many broken objects they want to see."""
-        concerned = {name for row in rows for name in row.concerned}
         for name, each in sorted(self._collected.of(of.cluster).items()):
             if name not in concerned or not each.is_for(of.subject.placement):
                 continue

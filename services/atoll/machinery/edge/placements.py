@@ -41,6 +41,14 @@ class DownsyncTest(msgspec.Struct, frozen=True):
         """Whether objects of a kind can match at all."""
         return self.api_group in (None, group) and _allows(self.resources, resource)
 
+    def overlaps(self, members: UpsyncSet) -> bool:
+        """Whether an object of a set that comes up can match, by all but labels."""
+        if self.api_group not in (None, members.api_group) or not _meets(self.resources, members.resources):
+            return False
+        # Objects without a namespace are of each set.
+        namespaces = (*members.namespaces, "")
+        return _meets(self.namespaces, namespaces) and _meets(self.object_names, members.names)
+
     def matches(self, ref: ObjectRef, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> bool:
         """Whether an object matches. `namespace_labels` are those of its Namespace, None while there is none."""
         if not (self.covers(ref.group, ref.resource) and _allows(self.object_names, ref.name)):
@@ -94,6 +102,11 @@ class Placement(msgspec.Struct, frozen=True):
 
 def _allows(values: frozenset[str], value: str) -> bool:
     return not values or value in values or ANY in values
+
+
+def _meets(allowed: frozenset[str], listed: tuple[str, ...]) -> bool:
+    """Whether a value of a set may be allowed."""
+    return any(each == ANY or _allows(allowed, each) for each in listed)
 
 
 def _lists(values: tuple[str, ...], value: str) -> bool:

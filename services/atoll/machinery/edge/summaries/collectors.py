@@ -16,7 +16,7 @@ from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.types import BOOL, DYN, STRING, Type
 from atoll.machinery.edge.associated import MAX_ROW_BYTES, Rule, query_row, rules_of
 from atoll.machinery.edge.names import ObjectRef
-from atoll.machinery.edge.placements import DownsyncTest, downsync_test
+from atoll.machinery.edge.placements import DownsyncTest, UpsyncSet, downsync_test
 from atoll.machinery.edge.summaries.expressions import (
     ROW_BUDGET,
     InvalidExpression,
@@ -88,6 +88,10 @@ class Collector(msgspec.Struct, frozen=True):
     def concerns(self, ref: ObjectRef, labels: Mapping[str, str]) -> bool:
         """Whether it is about an object. Its targets have no selectors of Namespaces."""
         return not self.targets or any(each.matches(ref, labels, {}) for each in self.targets)
+
+    def concerns_set(self, members: UpsyncSet) -> bool:
+        """Whether it may be about objects of a set that comes up."""
+        return not self.targets or any(each.overlaps(members) for each in self.targets)
 
     def is_for(self, placement: str) -> bool:
         """Whether it is about a placement."""
