@@ -18,6 +18,8 @@ TRIM_S = 1.0
 _ACQUIRED = b"acquired"
 #: First bytes of keys in APPLIED that say what of a mailbox need not be read.
 SWEPT, KINDS, BARE = b"s", b"k", b"b"
+#: First byte of keys in APPLIED that say until when writes of an earlier process may come into a mailbox.
+LATE = b"l"
 
 
 class EdgeStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 
 from atoll.edge.placement_translator.content import DEFINERS, Content, Item
 from atoll.edge.placement_translator.mailbox_state import BURST_S, Due, MailboxState
-from atoll.edge.placement_translator.projection import Projection
+from atoll.edge.placement_translator.projection import LATE_S, Projection
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.placement_translator.syncer_list import Specs, write_list
 from atoll.edge.placement_translator.topology import Topology
@@ -102,8 +103,10 @@ class TwoKinds(EmptyMailbox):
     def __init__(self, store: EdgeStore) -> None:
         super().__init__()
         self.listed, self.expected, self._store = list[str](), list[set[tuple[str, str]] | None](), store
+        self.discovered = list[str]()
 
     async def discover(self, path: str) -> Object:
+        self.discovered.append(path)
         rows = [{"resource": name, "scope": "Namespaced", "verbs": ["list"]} for name in ("configmaps", "secrets")]
         versions = [{"version": "v1", "resources": rows}]
         return {"items": [{"metadata": {}, "versions": versions}] if path == "/api" else []}
@@ -241,29 +244,61 @@ async def test_a_process_that_resumes_lists_nothing_but_where_it_ended_amid_a_wr
 
 
 @pytest.mark.parametrize(
-    ("ref", "revision", "is_unread"),
+    ("ref", "revision", "late", "is_unread"),
     [
-        (UNWANTED, 99, True),
+        (UNWANTED, 99, 100, True),
         # It is of this process, deleted, or of a kind that no copy has.
-        (UNWANTED, 100, False),
-        (UNWANTED, 0, False),
-        (ObjectRef("coordination.k8s.io", "leases", "default", "a"), 99, False),
+        (UNWANTED, 100, 100, False),
+        (UNWANTED, 0, 100, False),
+        (ObjectRef("coordination.k8s.io", "leases", "default", "a"), 99, 100, False),
+        # Whoever worked before had done all: it is something else, such as what every workspace is made with.
+        (UNWANTED, 99, 0, False),
     ],
 )
-async def test_a_copy_of_which_a_resumed_process_has_no_record_is_looked_for(
-    store: EdgeStore, ref: ObjectRef, revision: int, is_unread: bool
+async def test_a_copy_without_a_record_is_looked_for_if_an_earlier_process_may_have_written_it(
+    store: EdgeStore, ref: ObjectRef, revision: int, late: int, is_unread: bool
 ) -> None:
     records = CopyRecords(store)
+    if late:
+        records.put_late("m", late)
     records.put_swept("m")
     await records.flush()
     mailbox = TwoKinds(store)
     projection = translating(store, mailbox)
-    projection.resumed_at = 100
     projection.changed("m", ref, revision)
     assert not projection.is_idle
-    assert projection.due("m").is_unread == is_unread
     await projection.reconcile("m")
     assert mailbox.listed == (["configmaps"] if is_unread else [])
+    assert bool(mailbox.discovered) == is_unread
+
+
+async def test_writes_of_a_process_that_ended_amid_new_copies_may_come_later_also_for_the_next_but_one(
+    store: EdgeStore,
+) -> None:
+    before_us = int(time.time() * 1_000_000)
+    mailbox = TwoKinds(store)
+    projection = translating(store, mailbox)
+    assert projection.due("m").is_unread, "nobody took down that all copies have a record"
+    await projection.reconcile("m")
+    mailbox.listed.clear()
+    again = translating(store, mailbox)
+    assert not again.due("m").is_unread
+    again.changed("m", UNWANTED, before_us)
+    await again.reconcile("m")
+    assert mailbox.listed == ["configmaps"]
+    again.changed("m", UNWANTED, before_us + int(2 * LATE_S * 1_000_000))
+    await again.reconcile("m")
+    assert mailbox.listed == ["configmaps"]
+
+
+async def test_a_new_copy_whose_answer_did_not_come_is_looked_for(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put_swept("m")
+    await records.flush()
+    projection = translating(store, Cut(store))
+    with pytest.raises(ConnectionLost):
+        await projection.reconcile("m")
+    assert projection.due("m").is_unread, "it may be there, and nobody may want it when it is tried again"
 
 
 async def test_what_a_mailbox_refuses_may_be_there_after_all_for_a_process_that_resumes(store: EdgeStore) -> None:

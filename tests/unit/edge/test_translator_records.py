@@ -51,12 +51,13 @@ async def test_a_mailbox_is_forgotten_with_all_its_copies(store: EdgeStore) -> N
     records = CopyRecords(store)
     records.put("m", A, copy())
     records.put_swept("m")
+    records.put_late("m", 9)
     await records.flush()
-    assert records.is_swept("m")
-    assert records.kinds("m") == {A.kind}
+    assert (records.is_swept("m"), records.kinds("m"), CopyRecords(store).late_until("m")) == (True, {A.kind}, 9)
     records.forget("m")
     await records.flush()
     assert (records.of("m"), records.is_swept("m"), records.kinds("m")) == ({}, False, None)
+    assert dict(store.applied.items()) == {}
 
 
 async def test_kinds_of_a_mailbox_only_become_more_and_are_on_disk_before_the_write(store: EdgeStore) -> None:

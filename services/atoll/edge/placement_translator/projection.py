@@ -45,6 +45,8 @@ log = structlog.get_logger()
 PAGE = 500
 #: Requests under way at a time, in all mailboxes; objects in work at a time in one.
 MAX_REQUESTS, BATCH = 64, 200
+#: How long writes of a process that ended may be under way, and by how much the clocks of shards and this one differ.
+LATE_S = 60.0
 
 #: What is sent, where, and what was.
 Sources: TypeAlias = tuple[Topology, Contents, CopyRecords]
@@ -71,8 +73,6 @@ class Projection:
         self.refused: Counter[str] = Counter()
         #: Called when nothing is left to do for a mailbox without placements.
         self.released: Callable[[], None] = lambda: None
-        #: Changes below this revision may be of an earlier process that worked on these records; 0 if that was none.
-        self.resumed_at = 0
         self._requests = asyncio.Semaphore(MAX_REQUESTS)
 
     # --- changes
@@ -90,10 +90,6 @@ class Projection:
         state = self._states.get(mailbox)
         if self._is_looked_at(mailbox, ref, revision) and (state is None or ref not in state.due.changes):
             return
-        if 0 < revision < self.resumed_at and goes_to_mailbox(*ref.kind) and self._records.get(mailbox, ref) is None:
-            # It may be a copy that nobody wants any more, of a process that ended before its record was written.
-            self._records.add_kinds(mailbox, {ref.kind})
-            self.due(mailbox).is_unread = True
         self.due(mailbox).add_change(ref, revision)
         self.wake(mailbox)
 
@@ -181,7 +177,9 @@ class Projection:
         found = self._states.get(mailbox)
         if found is None:
             found = self._states[mailbox] = MailboxState()
-            found.due.is_unread = not self._records.is_swept(mailbox)
+            if not self._records.is_swept(mailbox):
+                found.due.is_unread = True
+                self._records.put_late(mailbox, int((time.time() + LATE_S) * 1_000_000))
         return found
 
     # --- reconcile
@@ -213,12 +211,15 @@ class Projection:
 
     async def _look(self, mailbox: str, state: MailboxState) -> float | None:
         """Do what is due; return when to come back."""
+        self._find_late(mailbox, state.due)
         first = self._first(mailbox, state)
         due, state.is_busy = state.take_first(first) if first else state.take(), True
         try:
             await self._copy(mailbox, state, due)
         except BaseException:
             state.due.join(due)
+            # A new copy may be there whose answer did not come, and be wanted by nobody when it is tried again.
+            state.due.is_unread |= not self._records.is_swept(mailbox)
             raise
         finally:
             state.is_busy = False
@@ -227,6 +228,15 @@ class Projection:
         note(objects=len(due.refs))
         self._done(mailbox, ())
         return await self._list(mailbox, state)
+
+    def _find_late(self, mailbox: str, due: Due) -> None:
+        """Have a mailbox read if something came that may be a copy of a process that ended before it had a record."""
+        late_until = self._records.late_until(mailbox)
+        for ref, revision in due.changes.items():
+            is_late = 0 < revision < late_until and goes_to_mailbox(*ref.kind)
+            if is_late and self._records.get(mailbox, ref) is None:
+                self._records.add_kinds(mailbox, {ref.kind})
+                due.is_unread = True
 
     def _first(self, mailbox: str, state: MailboxState) -> list[ObjectRef]:
         """Return copies that changed while nothing ran: they go before mailboxes are compared as a whole, in turn."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from atoll.edge.placement_translator.content import Kind
-from atoll.edge.store import APPLIED, KINDS, SWEPT, EdgeStore
+from atoll.edge.store import APPLIED, KINDS, LATE, SWEPT, EdgeStore
 from atoll.machinery.client.waves import Waves
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
@@ -147,6 +147,14 @@ class CopyRecords:
         self._put(_prefix(SWEPT, mailbox), b"1")
         self._put(_prefix(KINDS, mailbox), _encode(sorted(kinds)))
 
+    def put_late(self, mailbox: str, revision: int) -> None:
+        """Take down that up to a revision writes may come of a process that ended amid new copies."""
+        self._put(_prefix(LATE, mailbox), str(revision).encode())
+
+    def late_until(self, mailbox: str) -> int:
+        """Return up to which revision a mailbox may get copies of an earlier process that have no record; 0: none."""
+        return int(self._read(_prefix(LATE, mailbox)) or b"0")
+
     def kinds(self, mailbox: str) -> set[Kind] | None:
         """Return the kinds of which a mailbox may have copies; None if it may have some of any kind."""
         value = self._read(_prefix(KINDS, mailbox))
@@ -185,7 +193,7 @@ class CopyRecords:
         """Remove everything about a mailbox that is gone."""
         for ref in self.of(mailbox):
             self.put(mailbox, ref, None)
-        for part in (SWEPT, KINDS):
+        for part in (SWEPT, KINDS, LATE):
             self._put(_prefix(part, mailbox), None)
 
     async def flush(self) -> None:

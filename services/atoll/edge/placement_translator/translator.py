@@ -9,7 +9,6 @@ neither read nor written.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -51,8 +50,6 @@ KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS, LOCATIONS)
 RELEASE_S = 1.0
 #: How often a start looks whether NATS is reached before it reads everything, and how long between two looks.
 LOOKS, LOOK_S = 200, 0.025
-#: By how much the clocks of shards and of this process may differ.
-SKEW_S = 60.0
 #: Phases of a Workspace before it was ready for the first time.
 NEW = ("", "Scheduling", "Initializing")
 
@@ -115,7 +112,6 @@ class PlacementTranslator:
         Call it before the source runs, in a process that wrote into them last.
         """
         self._resumed, self._recorded = source, self._records.swept()
-        self._projection.resumed_at = int((time.time() + SKEW_S) * 1_000_000)
         source.follow(self, self._recorded)
 
     async def start(self, follow: Follow | None) -> None:
