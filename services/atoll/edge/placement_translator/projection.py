@@ -45,7 +45,7 @@ log = structlog.get_logger()
 PAGE = 500
 #: Requests under way at a time, in all mailboxes; objects in work at a time in one.
 MAX_REQUESTS, BATCH = 64, 200
-#: How long writes of a process that ended may be under way, and by how much the clocks of shards and this one differ.
+#: How long after a start writes of an earlier process may come, by the clocks of shards.
 LATE_S = 60.0
 
 #: What is sent, where, and what was.
