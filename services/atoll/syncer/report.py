@@ -56,6 +56,8 @@ class Report:
     def __init__(self, client: Client, mailbox: Mailbox, progress: Progress, edge_uid: str) -> None:
         self._client, self._mailbox, self._progress, self._edge_uid = client, mailbox, progress, edge_uid
         self._version = metadata.version("atoll")
+        #: What there was to report when nothing of it was new.
+        self._reported: tuple[Object, int, int, Mapping[ObjectRef, Failure]] | None = None
         #: When the condition about another edge cluster was seen first.
         self._duplicate_at_s: float | None = None
 
@@ -102,13 +104,18 @@ class Report:
         if not self._progress.may_report:
             await self._write_duplicate(config)
             return
-        before = status_of(config)
+        progress, before = self._progress, status_of(config)
+        seen = config, progress.applied, self._mailbox.last_change, progress.failures
+        if self._reported is not None and config is self._reported[0] and seen[1:] == self._reported[1:]:
+            return
         status = self._status(config)
         if self._is_covered(before.get("appliedRevision"), status["appliedRevision"]):
             said = {**status, "appliedRevision": before["appliedRevision"]}
         else:
             said = status
         if all(before.get(name) == said[name] for name in _OWN if said[name] or before.get(name)):
+            # What another edge cluster said of itself goes after a time.
+            self._reported = None if is_true(conditions_of(config), DUPLICATE) else seen
             return
         answer = await self._client.patch(CONFIGS, THE_ONE, {"status": status}, subresource="status")
         self._mailbox.keep_config(answer)

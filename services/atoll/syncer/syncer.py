@@ -329,7 +329,7 @@ class Syncer:
             self._state.read = self.mailbox.revision, self.mailbox.last_change
 
     async def _save(self) -> None:
-        while True:
+        while self._options.state_file is not None:
             await asyncio.sleep(SAVE_S)
             self._note_read()
             try:

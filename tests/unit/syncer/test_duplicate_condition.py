@@ -121,3 +121,20 @@ async def test_who_waits_for_the_lease_of_its_own_cluster_says_nothing(clock: Cl
     progress.may_report = False
     await run(center, reporter(center, progress, "uid-1"))
     assert center.writes == 0
+
+
+async def test_what_is_new_after_a_quiet_time_is_reported(clock: Clock) -> None:
+    center, progress = Center(), Progress("")
+    made = reporter(center, progress, "uid-1")
+    await run(center, made)
+    await run(center, made)
+    assert center.writes == 1
+    progress.failures = {ObjectRef("", "configmaps", "default", "a"): Failure("apply", "Forbidden", "no", "", 1, 0.0)}
+    await run(center, made)
+    assert center.writes == 2 and center.config["status"]["errors"]
+    progress.failures, progress.applied, center.last_change = {}, 9, 9
+    await run(center, made)
+    assert center.writes == 3 and center.config["status"]["appliedRevision"] == "9"
+    center.config = {**center.config, "status": {}}
+    await run(center, made)
+    assert center.writes == 4, "somebody took it away"
