@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from atoll.edge.export_view import ExportView
+from atoll.edge.placement_translator.conflicts import Conflicts
 from atoll.edge.placement_translator.content import Content, Item
 from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
 from atoll.edge.placement_translator.placement_status import DestinationState, Projected, edge_errors, status_with
+from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.statuses import BURST_S, Statuses
 from atoll.edge.placement_translator.topology import Topology
+from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.slices import label_of
 from atoll.machinery.edge.what import Selection
@@ -40,6 +45,16 @@ def test_each_destination_is_counted_once() -> None:
     status = said(UP, BEHIND, SILENT, FAILING, REFUSED)
     assert status["destinations"] == {"total": 5, "upToDate": 1, "behind": 1, "silent": 1, "failing": 2}
     assert status["objectCount"] == 2
+
+
+def test_those_that_lack_nothing_are_counted_without_a_state() -> None:
+    assert said(BEHIND, up_to_date=3)["destinations"] == {
+        "total": 4,
+        "upToDate": 3,
+        "behind": 1,
+        "silent": 0,
+        "failing": 0,
+    }
 
 
 def test_others_fields_stay_and_the_same_is_said_again() -> None:
@@ -136,7 +151,7 @@ def topology_with(count: int) -> Topology:
     return topology
 
 
-@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (2000, 0.4)])
+@pytest.mark.parametrize(("count", "delay_s"), [(3, BURST_S), (4000, 0.4)])
 def test_a_status_of_many_destinations_waits_longer_for_more_changes(
     count: int, delay_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,3 +177,45 @@ def test_the_time_of_a_heartbeat_changes_no_status(monkeypatch: pytest.MonkeyPat
     assert is_due(lastSyncerHeartbeatTime="2", appliedRevision="5")
     assert not is_due(lastSyncerHeartbeatTime="3", appliedRevision="5")
     assert is_due(appliedRevision="5"), "it was never heard"
+
+
+class _Projection:
+    """Mailboxes m0, m1 and so on, in which all was done and the last write of the placement has revision 10."""
+
+    def __init__(self, count: int) -> None:
+        self.states = {f"m{number}": MailboxState() for number in range(count)}
+        for each in self.states.values():
+            each.is_read, each.due = True, Due()
+        self.copies = SimpleNamespace(
+            written=lambda mailbox, placement: 10, composition=SimpleNamespace(conflicts=Conflicts(lambda *event: None))
+        )
+
+    def state(self, mailbox: str) -> MailboxState | None:
+        return self.states.get(mailbox)
+
+
+async def test_a_destination_is_up_to_date_once_all_is_written_and_applied_and_it_is_heard() -> None:
+    topology, content = topology_with(8), Content()
+    content.put(REF, Item(Selection(("p",)), ("v1",), "digest", "uid"))
+    statuses, projection = Statuses(cast(ExportView, None), topology, cast(Contents, None)), _Projection(8)
+    statuses.projection = cast(Projection, projection)
+    error = {"group": "apps", "resource": "deployments", "namespace": "default", "name": "web", "message": "no"}
+    for number in range(7):
+        topology.set_mailbox(f"inv-mb-u{number}", f"m{number}")
+        applied = "9" if number == 1 else "10"
+        statuses.set_report(f"m{number}", {"status": {"appliedRevision": applied}} if number != 2 else None)
+    topology.set_silent("inv-mb-u3", True)
+    statuses.set_report("m4", {"status": {"appliedRevision": "10", "errors": [error]}})
+    projection.states["m5"].failures[REF] = Failure("apply", "Forbidden", "quota", "", 1, 0.0)
+    projection.states["m6"].due.add(REF, is_live_due=False)
+    found = await statuses._projected("work", "p", content)
+    assert found.up_to_date == 1
+    assert [(each.name, each.count_as, each.is_projected) for each in found.destinations] == [
+        ("t1", "behind", True),
+        ("t2", "silent", True),
+        ("t3", "silent", True),
+        ("t4", "failing", True),
+        ("t5", "failing", False),
+        ("t6", "behind", False),
+        ("t7", "behind", False),
+    ]

@@ -86,6 +86,10 @@ class Conflicts:
         for ref in list(self._contested.get(mailbox, ())):
             self._take(mailbox, ref)
 
+    def has_any(self, cluster: str) -> bool:
+        """Whether there are conflicts about objects of a workspace."""
+        return cluster in self._places
+
     def of(self, cluster: str, mailboxes: Collection[str]) -> dict[ObjectRef, tuple[Conflict, ...]]:
         """Return the conflicts about objects of a workspace in any of these mailboxes."""
         found: dict[ObjectRef, tuple[Conflict, ...]] = {}

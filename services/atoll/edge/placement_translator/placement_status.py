@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -47,27 +47,31 @@ class DestinationState(msgspec.Struct, frozen=True):
 
 
 class Projected(msgspec.Struct, frozen=True):
-    """What is known of a placement: its number of objects, kinds that may not be read or are not carried, and where."""
+    """What is known of a placement: its number of objects, kinds that may not be read or are not carried, and where.
+
+    Of destinations without a state it has the number: all is there, applied, and their syncers are heard of.
+    """
 
     is_valid: bool
     object_count: int
     forbidden: Collection[Kind]
     not_carried: Collection[Kind]
-    destinations: tuple[DestinationState, ...]
+    destinations: Sequence[DestinationState]
     #: Objects that other workspaces send too, with the first field that is not the same.
     contested: tuple[str, ...] = ()
+    up_to_date: int = 0
 
 
 def status_with(obj: Object, found: Projected) -> Object:
     """Return the status of a placement; other fields stay as they are. The same again if nothing changed."""
-    counts = dict.fromkeys(("upToDate", "behind", "failing", "silent"), 0)
+    counts = {"upToDate": found.up_to_date, "behind": 0, "failing": 0, "silent": 0}
     for each in found.destinations:
         counts[each.count_as] += 1
     status = {
         "matchingLocationCount": 0,
         **status_of(obj),
         "objectCount": found.object_count,
-        "destinations": {**(status_of(obj).get("destinations") or {}), **counts, "total": len(found.destinations)},
+        "destinations": {**(status_of(obj).get("destinations") or {}), **counts, "total": sum(counts.values())},
     }
     conditions = [projected_condition(found), synced_condition(found)]
     if found.contested:

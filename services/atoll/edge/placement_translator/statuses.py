@@ -6,10 +6,12 @@ holds is not written again.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from atoll.edge.events import tell
 from atoll.edge.export_view import ExportView
@@ -38,7 +40,9 @@ from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
 #: How long a status waits for more changes, and for each destination, of which all are looked at.
-BURST_S, DESTINATION_S = 0.2, 0.0002
+BURST_S, DESTINATION_S = 0.2, 0.0001
+#: Destinations that are looked at before others go on.
+STRIDE = 200
 #: How long after a start a status waits for mailboxes to be read.
 READ_S = 30.0
 COMPONENT = "placement-translator"
@@ -59,8 +63,8 @@ class Statuses:
         self._started_s = time.monotonic()
         #: Set before the first reconcile.
         self.projection: Projection
-        #: Mailbox -> status of its SyncerConfig.
-        self._reports: dict[str, Object] = {}
+        #: Mailbox -> what is known of its SyncerConfig's status.
+        self._reports: dict[str, _Report] = {}
 
     def look(self, cluster: str, placements: Iterable[str]) -> None:
         """Something of placements changed."""
@@ -78,11 +82,11 @@ class Statuses:
         status = {} if config is None else status_of(config)
         if TIME in status:
             status = {**status, TIME: ""}
-        if status != self._reports.get(mailbox, {}):
-            self._reports[mailbox] = status
+        before = self._reports.pop(mailbox, None)
+        if status:
+            self._reports[mailbox] = _report(status)
+        if status != (before.status if before is not None else {}):
             self.look_at_mailbox(mailbox)
-        if not status:
-            self._reports.pop(mailbox, None)
 
     async def synced(self) -> None:
         """Wait until all placements and mailboxes were seen."""
@@ -99,7 +103,7 @@ class Statuses:
             return None
         if (wait_s := self._wait_s(cluster, name)) > 0:
             return wait_s
-        status = status_with(obj, self._projected(cluster, name, content))
+        status = status_with(obj, await self._projected(cluster, name, content))
         if status == status_of(obj):
             return None
         # Others write other fields of it.
@@ -111,54 +115,77 @@ class Statuses:
 
     def _wait_s(self, cluster: str, name: str) -> float:
         """Return how long to wait for mailboxes that were not read yet: what was said before the start may hold."""
-        mailboxes = self._topology.mailboxes(cluster, [name])
-        if all(self.projection.is_read(each) for each in mailboxes):
+        left_s = self._started_s + READ_S - time.monotonic()
+        if left_s <= 0 or all(map(self.projection.is_read, self._topology.mailboxes(cluster, [name]))):
             return 0.0
-        return self._started_s + READ_S - time.monotonic()
+        return left_s
 
-    def _projected(self, cluster: str, name: str, content: Content) -> Projected:
+    async def _projected(self, cluster: str, name: str, content: Content) -> Projected:
+        """Return what is known of a placement; who changes something meanwhile has it looked at again."""
         placement = self._topology.placement(cluster, name)
         placements = [] if placement is None else [placement]
         asked = {key for key in content.forbidden if _is_about(key, placements)}
-        found = self._topology.destinations(cluster, name)
+        states, up_to_date = dict[str, DestinationState](), 0
         sends = partial(content.sends, placement=name)
-        states = tuple(self._destination((cluster, name), *each, sends) for each in sorted(found.items()))
+        for count, (mailbox, destination) in enumerate(self._topology.destinations(cluster, name).items(), 1):
+            state = self._destination((cluster, name), mailbox, destination, sends)
+            if state is None:
+                up_to_date += 1
+            else:
+                states[mailbox] = state
+            if count % STRIDE == 0:
+                await asyncio.sleep(0)
         contested = self._contested(cluster, name, content)
-        return Projected(bool(placements), content.count(name), asked, not_carried(placements), states, contested)
+        objects, kinds = content.count(name), not_carried(placements)
+        lacking = [states[each] for each in sorted(states)]
+        return Projected(bool(placements), objects, asked, kinds, lacking, contested, up_to_date)
 
     def _contested(self, cluster: str, name: str, content: Content) -> tuple[str, ...]:
-        mailboxes = self._topology.mailboxes(cluster, [name])
-        found = self.projection.copies.composition.conflicts.of(cluster, mailboxes)
+        conflicts = self.projection.copies.composition.conflicts
+        if not conflicts.has_any(cluster):
+            return ()
+        found = conflicts.of(cluster, self._topology.mailboxes(cluster, [name]))
         rows = sorted((ref, each) for ref, each in found.items() if content.sends(ref, name))
         return tuple(f"{name_of(ref)}: {each[0].field} of workspace {each[0].winner}" for ref, each in rows)
 
-    def _destination(self, key: Key, name: str, destination: Destination, sends: Sends) -> DestinationState:
-        """Return how far a destination is. It costs what fails there, however much is sent."""
+    def _destination(self, key: Key, name: str, destination: Destination, sends: Sends) -> DestinationState | None:
+        """Return how far a destination is, None if it lacks nothing. It costs what fails there, not what is sent."""
         mailbox = self._topology.cluster_of(name)
-        state = self.projection.state(mailbox)
+        state, report = self.projection.state(mailbox), self._reports.get(mailbox)
         if not mailbox or state is None:
             return DestinationState(destination.sync_target_name)
-        report = self._reports.get(mailbox, {})
+        is_silent = report is None or self._topology.is_silent(name)
+        written = max(state.listed, self.projection.copies.written(mailbox, key))
+        is_applied = report is not None and report.is_whole and report.applied >= written
+        rows = report.rows if report is not None else ()
+        if is_applied and not is_silent and not rows and not state.failures and state.is_done:
+            return None
         failures = {ref: each for ref, each in state.failures.items() if sends(ref)}
         refused = {
             ref: f"{each.reason}: {each.message}"
             for ref, each in failures.items()
             if each.reason != PATIENT or each.count >= PATIENCE
         }
-        rows = report.get("errors") or ()
-        errors = edge_errors(rows, sends)
-        written = max(state.listed, self.projection.copies.written(mailbox, key))
         is_projected = state.is_done and not failures
-        applied = str(report.get("appliedRevision") or "")
-        return DestinationState(
-            destination.sync_target_name,
-            refused,
-            errors,
-            is_projected,
-            self._topology.is_silent(name) or not report,
-            # What was tried counts as applied, and not all that fails may be told.
-            applied.isdecimal() and int(applied) >= written and len(rows) < MAX_ROWS,
-        )
+        errors = edge_errors(rows, sends)
+        return DestinationState(destination.sync_target_name, refused, errors, is_projected, is_silent, is_applied)
+
+
+class _Report(NamedTuple):
+    """The status of a SyncerConfig; `applied` is -1 if it says none.
+
+    What was tried counts as applied, and not all that fails may be told: then `is_whole` is false.
+    """
+
+    status: Object
+    applied: int
+    rows: Sequence[Object]
+    is_whole: bool
+
+
+def _report(status: Object) -> _Report:
+    applied, rows = str(status.get("appliedRevision") or ""), status.get("errors") or ()
+    return _Report(status, int(applied) if applied.isdecimal() else -1, rows, len(rows) < MAX_ROWS)
 
 
 def _is_about(kind: Kind, placements: list[Placement]) -> bool:
