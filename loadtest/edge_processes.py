@@ -27,9 +27,11 @@ from loadtest.edge_proxy import proxies
 from loadtest.edge_site import EdgeServer, Mailbox
 from loadtest.edge_worker import LINE_BYTES, Command, Plan, Start
 
-#: How many edges a process carries, a proxy serves, and a server has clusters of; and how many start at once.
-EDGES_A_PROCESS, EDGES_A_PROXY, EDGES_A_SERVER, AT_ONCE = 1000, 6000, 2000, 500
-#: Seconds until those that start at once have all objects; an edge that has not is left behind.
+#: How many edges a process carries, a proxy serves, and a server has clusters of; few are faster.
+EDGES_A_PROCESS, EDGES_A_PROXY, EDGES_A_SERVER = 2500, 6000, 3000
+#: How many edges start together, and of how many something may be missing while more start.
+AT_ONCE, STARTING = 100, 200
+#: Seconds until those that started have all objects; an edge that has not is left behind.
 PART_S = 300.0
 
 
@@ -67,12 +69,16 @@ class Fleet:
         return sum(await asyncio.gather(*(each.ask(command) for each in self._workers)))
 
     async def start(self, half: int, full: Command) -> None:
-        """Start the first half or the second, some at a time, each once those before are full or had their time."""
-        parts = math.ceil(self.edges / 2 / AT_ONCE)
+        """Start the first half or the second, some at a time, while few of those before lack something.
+
+        Then wait for those, but for edges that had their time.
+        """
+        parts, left_behind = math.ceil(self.edges / 2 / AT_ONCE), self.started - self.full
         for part in range(parts * half, parts * (half + 1)):
-            count = await self.ask(Start(part, 2 * parts))
-            self.started += count
-            self.full = await self.until(full, self.full + count, PART_S)
+            self.started += await self.ask(Start(part, 2 * parts))
+            self.full = await self.until(full, self.started - left_behind - STARTING, PART_S)
+            left_behind = max(left_behind, self.started - STARTING - self.full)
+        self.full = await self.until(full, self.started - left_behind, PART_S)
 
     async def until(self, question: Command, count: int, limit_s: float) -> int:
         """Ask until so many edges are as wanted, for so long at most; return how many are."""

@@ -7,6 +7,7 @@ done. It ends with its input. `edge_processes` is the other side.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +71,8 @@ class Start(msgspec.Struct, frozen=True, tag=True):
         count = len(edges.all)
         chosen = edges.all[count * self.part // self.parts : count * (self.part + 1) // self.parts]
         await asyncio.gather(*(edge.start() for edge in chosen))
+        # Else garbage is looked for in all edges that run, with each quarter of them anew.
+        gc.freeze()
         return len(chosen)
 
 
