@@ -20,6 +20,7 @@ from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import placement_of
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ServiceUnavailable
 
 REF = ObjectRef("", "configmaps", "default", "a")
 MAPS = Resource("", "v1", "configmaps")
@@ -132,3 +133,32 @@ async def test_what_a_restore_puts_back_has_the_revision_of_its_day_and_an_edit_
     assert await restored(12, "1") == 12, "an edit after it"
     assert await restored(5, "1") == 5, "the same value, as of a day before the edits that led back to it"
     assert await restored(6, "1") == 5, "a write that changes nothing"
+
+
+class Cut(Workspace):
+    """A workspace that is cut off at the second object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names, self.changing = list[str](), list[dict[ObjectRef, set[str]]]()
+        self.contents: Contents
+
+    async def get(self, *key: object) -> Object:
+        self.names.append(str(key[1]))
+        self.changing.append(dict(content_of(self.contents).changing))
+        if len(self.names) == 2:
+            raise ServiceUnavailable("cut off")
+        return {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": "5"}}
+
+
+async def test_what_a_reading_found_is_changing_until_it_was_passed_on_also_if_it_fails(store: EdgeStore) -> None:
+    workspace, passed_on = Cut(), list[dict[ObjectRef, set[str]]]()
+    workspace.contents = contents = contents_of(workspace, store)
+    contents._changed = lambda cluster, changed: passed_on.append({**changed})
+    for name in ("a", "b"):
+        contents.object_changed("w", ObjectRef("", "configmaps", "default", name))
+    with pytest.raises(ServiceUnavailable):
+        await contents.reconcile("w")
+    assert (workspace.names, workspace.changing) == (["a", "b"], [{}, {REF: {"p"}}])
+    assert passed_on == [{REF: {"p"}}]
+    assert not content_of(contents).changing

@@ -7,6 +7,7 @@ and `by_uid` the same objects.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 
@@ -87,6 +88,8 @@ class Content:
         self.edited: set[ObjectRef] = set()
         #: Made anew only when it says something else.
         self.offers = Offers()
+        #: What the reading under way found otherwise, which no mailbox has due yet.
+        self.changing: Mapping[ObjectRef, set[str]] = {}
         #: What to read: everything, and single objects.
         self.is_stale, self.stale_refs = True, set[ObjectRef]()
         #: Whether everything was read once.

@@ -142,6 +142,7 @@ class Contents:
         reading = Reading(
             self._base.cluster(cluster), content, rules, self._keeper(cluster), self._since(cluster, content)
         )
+        content.changing = reading.changed
         try:
             await (reading.everything() if is_stale else reading.some(refs))
             if not content.is_complete:
@@ -152,6 +153,7 @@ class Contents:
             raise
         finally:
             self._changed(cluster, reading.changed)
+            content.changing = {}
             await self._records.flush()
         return None
 

@@ -53,6 +53,8 @@ class Copies:
         self.writes: Counter[str] = Counter()
         #: Mailbox -> placement -> revision of the last write of its copies.
         self._written: dict[str, dict[Key, int]] = {}
+        #: Mailboxes with a copy of which no write is on record, since all that is sent was looked at.
+        self._unrecorded: set[str] = set()
 
     def wanted(self, mailbox: str) -> dict[ObjectRef, dict[str, Item]]:
         """Return all that a mailbox is to have, with the item of each workspace that sends it."""
@@ -105,16 +107,31 @@ class Copies:
         """Return the revision of the last write of what a placement sends to a mailbox; 0 before it was looked at."""
         return self._written.get(mailbox, {}).get(placement, 0)
 
+    def is_written(self, mailbox: str, placement: Key, revision: int) -> bool:
+        """Whether the last write of each copy of a placement was not after a revision, as its record says, too.
+
+        It is about what was looked at, not about what is due, in work or failing. False: records say more.
+        """
+        return mailbox not in self._unrecorded and 0 < self.written(mailbox, placement) <= revision
+
     def forget_written(self, mailbox: str) -> None:
         """All that is sent is looked at anew, or the mailbox is gone."""
         self._written.pop(mailbox, None)
+        self._unrecorded.discard(mailbox)
 
     def forget(self, mailbox: str) -> None:
         """A mailbox is gone."""
         self.forget_written(mailbox)
         self.composition.forget(mailbox)
 
+    def _kept(self, mailbox: str, sources: dict[str, Item], record: Copy | None) -> Outcome:
+        """Return the outcome where a copy stays as its record says, if there is one."""
+        self._note(mailbox, sources, record.written if record is not None else 0)
+        return Outcome()
+
     def _note(self, mailbox: str, sources: dict[str, Item], revision: int) -> None:
+        if not revision:
+            self._unrecorded.add(mailbox)
         found = self._written.setdefault(mailbox, {})
         for cluster, item in sources.items():
             for name in item.selection.placements:
@@ -151,7 +168,7 @@ class Copies:
                 return Outcome()
         composed = await self.composition.composed(mailbox, ref, wanted)
         if composed is None or (is_current and live is None and not is_live_due):
-            return Outcome()
+            return self._kept(mailbox, senders, record)
         configuration, problem = composed.obj, composed.problem
         resource = _resource(ref, version_of(configuration))
         takes_over = record is not None and bool(record.holder) and record.holder not in wanted.sources
@@ -160,14 +177,12 @@ class Copies:
         if problem is not None and live is not None and not composed.unknown.isdisjoint(_sources_of(live)):
             # What it has of them nobody remembers.
             raise problem
-        if live is not None and "deletionTimestamp" in live["metadata"] and ref.kind != NAMESPACES:
-            # Its finalizers are the edge's: here nobody else takes them off. It is made again once it is gone.
+        is_ending = live is not None and "deletionTimestamp" in live["metadata"] and ref.kind != NAMESPACES
+        if live is not None and (is_ending or (takes_over and is_another_kind(configuration, live))):
+            # Finalizers of one that ends are the edge's: here nobody else takes them off. Of one that is of another
+            # kind than its new source nothing is wanted any more. Either is made again once it is gone.
             await self._delete(mailbox, resource, ref, live)
-            return Outcome()
-        if live is not None and takes_over and is_another_kind(configuration, live):
-            # Nothing of it is wanted any more. It is made again once it is gone, too.
-            await self._delete(mailbox, resource, ref, live)
-            return Outcome()
+            return self._kept(mailbox, senders, record)
         written, applied = (record.written, record.applied) if record is not None else (0, None)
         if live is None or not is_in_force(configuration, live, TRANSLATOR, applied):
             try:
@@ -184,6 +199,8 @@ class Copies:
         # With a problem it is none of what is wanted, so it is looked at again.
         digest = wanted.digest if problem is None else ""
         version, uid = version_of(configuration), metadata["uid"]
+        # What another process wrote, it wrote up to here.
+        written = written or revision
         copy = Copy(version, digest, applied, uid, revision, written, composed.holder, has_status(live))
         self._note(mailbox, senders, written)
         if copy != record:

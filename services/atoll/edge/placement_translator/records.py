@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -22,6 +23,8 @@ from atoll.machinery.edge.names import ObjectRef
 _COPY, _REPORTED, _CHANGE, _RENDERED = b"c", b"r", b"d", b"g"
 #: Between the beginnings of two commits: each is an fsync and a turn of a thread, whatever is in it.
 GATHER_S = 0.005
+#: Objects of which the hash is kept: a summary reads the records of one in all mailboxes.
+MAX_HASHES = 1024
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -232,5 +235,10 @@ def _prefix(part: bytes, cluster: str) -> bytes:
 
 def _key(part: bytes, cluster: str, ref: ObjectRef) -> bytes:
     """Return the key of a record. Names may be longer than a key, so it has their hash."""
+    return _prefix(part, cluster) + _hash(ref)
+
+
+@lru_cache(MAX_HASHES)
+def _hash(ref: ObjectRef) -> bytes:
     text = "\0".join((ref.group, ref.resource, ref.namespace, ref.name))
-    return _prefix(part, cluster) + hashlib.sha256(text.encode()).digest()[:16]
+    return hashlib.sha256(text.encode()).digest()[:16]

@@ -7,13 +7,15 @@ without a change is answered alike.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
+from atoll.edge.mailboxes import mailbox_name
 from atoll.edge.placement_translator.mailbox_state import MailboxState
 from atoll.edge.placement_translator.placed import Placed
-from atoll.edge.placement_translator.records import Copy
 from atoll.edge.placement_translator.statuses import PATIENCE, PATIENT
 from atoll.edge.summarizer.collected import Collected
 from atoll.edge.summarizer.reports import MailboxReport, Reports
@@ -33,6 +35,10 @@ _STRIDE = 200
 SILENT = Breakage("Silent", "its syncer is not heard of")
 
 
+#: A destination: the name of its mailbox, the logical cluster of that, and all of it.
+_At: TypeAlias = tuple[str, str, Destination]
+
+
 class Subjects(msgspec.Struct, frozen=True):
     """What a summary is about: the subject, its workspace, and the set if it is one."""
 
@@ -50,51 +56,65 @@ class Finder:
     async def find(self, of: Subjects, now_s: float) -> Findings:
         """Return what is known of a subject."""
         destinations = self._placed.topology.destinations(of.cluster, of.subject.placement)
-        found, rows = Findings(len(destinations)), list[Row]()
-        for index, (name, destination) in enumerate(sorted(destinations.items())):
+        found, rows = Findings(len(destinations), kind_of=partial(self._kind, of)), list[Row]()
+        for index, (name, destination) in enumerate(destinations.items()):
             if index % _STRIDE == _STRIDE - 1:
                 await asyncio.sleep(0)
-            for ref, row in self._rows_of(of, name):
+            mailbox = self._placed.topology.cluster_of(name)
+            for ref, row in self._rows_of(of, mailbox):
                 if row is not None:
                     rows.append(row)
                     self._associate(of, destination, row, found)
-                found.reports.append(self._report(of, (name, destination), (ref, row), found, now_s))
+                self._count(of, (name, mailbox, destination), (ref, row), found, now_s)
         self._tabulate(of, await self._concerned(of, rows), rows, found)
         return found
 
-    def _rows_of(self, of: Subjects, name: str) -> Iterator[tuple[ObjectRef, Row | None]]:
-        """Yield the rows at one destination: that of the object, or those of the members of a set."""
-        mailbox = self._placed.topology.cluster_of(name)
+    def _rows_of(self, of: Subjects, mailbox: str) -> Iterable[tuple[ObjectRef, Row | None]]:
+        """Return the rows in one mailbox: that of the object, or those of the members of a set."""
         if of.members is None:
-            yield of.subject.ref, self._rows.get(mailbox, of.subject.ref, of.cluster)
-            return
-        for ref, rows in sorted(self._rows.of(mailbox).items()):
-            if of.members.matches(ref) and of.cluster in rows and not self._placed.sources(mailbox, ref):
-                yield ref, rows[of.cluster]
+            ref = of.subject.ref
+            return ((ref, self._rows.get(mailbox, ref, of.cluster)),)
+        return [
+            (ref, rows[of.cluster])
+            for ref, rows in self._rows.of(mailbox).items()
+            if of.members.matches(ref) and of.cluster in rows and not self._placed.sources(mailbox, ref)
+        ]
 
-    def _report(
-        self,
-        of: Subjects,
-        at: tuple[str, Destination],
-        seen: tuple[ObjectRef, Row | None],
-        found: Findings,
-        now_s: float,
-    ) -> Report:
-        (name, destination), (ref, row) = at, seen
-        mailbox = self._placed.topology.cluster_of(name)
+    def _count(self, of: Subjects, at: _At, seen: tuple[ObjectRef, Row | None], found: Findings, now_s: float) -> None:
+        """Add a copy, or what came up, at one destination."""
+        (name, mailbox, destination), (ref, row) = at, seen
         report, state = self._reports.get(mailbox), self._placed.projection.state(mailbox)
-        record = self._placed.records.get(mailbox, ref)
-        written = record.written if record is not None else 0
-        is_current = row is not None if of.members is not None else _is_current(state, report, ref, written)
+        is_current = self._is_current(of, mailbox, state, report) if of.members is None else True
         breakage, since = self._refusal(name, report, state, ref), ""
         if breakage is None and row is not None:
             breakage, since = self._tested(of, row), row.returned_at
             due_s = (times.parse_time(since) or now_s) + breakage.after_s if breakage is not None else now_s
             if due_s > now_s:
                 breakage, found.due_s = None, min(due_s, found.due_s or due_s)
-        is_reported = is_current or (row is not None and row.is_reported)
-        kind = row.kind if row is not None else self._kind(of, ref, record)
-        return Report(destination, ref, kind, is_reported, is_current, breakage, since)
+        found.copies += 1
+        found.reported += is_current or (row is not None and row.is_reported)
+        found.up_to_date += is_current
+        if breakage is not None:
+            kind = row.kind if row is not None else None
+            found.broken.append(Report(destination, ref, kind, breakage, since))
+
+    def _is_current(self, of: Subjects, mailbox: str, state: MailboxState | None, report: MailboxReport) -> bool:
+        """Whether the edge cluster has an object as it is in the workspace.
+
+        Its record says when it was written last, and is not read where no copy of the placement was written since.
+        """
+        ref = of.subject.ref
+        if not report.applied or not report.is_whole or (report.errors and report.breakage(ref) is not None):
+            return False
+        if state is None or ref in state.failures or ref in state.due.refs or state.due.is_moved:
+            return False
+        content = self._placed.contents.get(of.cluster)
+        is_looked_at = not state.is_busy and content is not None and ref not in content.changing
+        placement = of.cluster, of.subject.placement
+        if is_looked_at and self._placed.projection.copies.is_written(mailbox, placement, report.applied):
+            return True
+        record = self._placed.records.get(mailbox, ref)
+        return record is not None and report.has_applied(ref, record.written)
 
     def _refusal(self, name: str, report: MailboxReport, state: MailboxState | None, ref: ObjectRef) -> Breakage | None:
         """Return what keeps an object from an edge cluster, or its state from being known."""
@@ -117,12 +137,15 @@ class Finder:
             return next((each for each in asked if each is not None), None)
         return row.broken.get("")
 
-    def _kind(self, of: Subjects, ref: ObjectRef, record: Copy | None) -> tuple[str, str]:
+    def _kind(self, of: Subjects, report: Report) -> tuple[str, str]:
         """Return apiVersion and kind of a copy without a row: by its record, or as its workspace serves it."""
         content = self._placed.contents.get(of.cluster)
-        served = content.kinds.get(ref.kind) if content is not None else None
+        served = content.kinds.get(report.ref.kind) if content is not None else None
         if served is None:
             return "", ""
+        destination, ref = report.destination, report.ref
+        name = mailbox_name(destination.cluster, destination.sync_target_uid)
+        record = self._placed.records.get(self._placed.topology.cluster_of(name), ref)
         version = record.version if record is not None else served.resource.version
         return kind_of(f"{ref.group}/{version}".removeprefix("/"), served.kind)
 
@@ -136,7 +159,7 @@ class Finder:
         found.left_out += state.left_out
         for each in state.broken:
             breakage = Breakage(each.reason, each.message)
-            found.failing.append(Report(destination, each.ref, each.kind, breakage=breakage, since=each.since))
+            found.failing.append(Report(destination, each.ref, each.kind, breakage, each.since))
 
     async def _concerned(self, of: Subjects, rows: list[Row]) -> set[str]:
         """Return the names of the collectors that are about a subject, also while there is nothing to collect."""
@@ -161,10 +184,3 @@ class Finder:
             cells = [cell for row in rows if (cell := row.cells.get(name)) is not None]
             found.tables.append(table(each, cells, errors))
             self._collected.failed((of.cluster, name), of.subject.name, errors)
-
-
-def _is_current(state: MailboxState | None, report: MailboxReport, ref: ObjectRef, written: int) -> bool:
-    """Whether the edge cluster has an object as it is in the workspace."""
-    if state is None or ref in state.failures or ref in state.due.refs or state.due.is_moved:
-        return False
-    return report.has_applied(ref, written)

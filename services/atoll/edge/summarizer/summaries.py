@@ -36,9 +36,9 @@ from atoll.machinery.process.backoff import Backoff
 
 #: How long a summary waits for more changes, and between two writes.
 BURST_S, WRITE_S = 0.3, 1.0
-#: How long a summary waits between two looks, for each report of all summaries of its workspace: under changes that
+#: How long a summary waits between two looks, for each copy of all summaries of its workspace: under changes that
 #: never end they take a fifth of the process.
-REPORT_S = 40e-6
+COPY_S = 10e-6
 #: How long after a start a summary waits for mailboxes to be read.
 READ_S = 30.0
 PAGE = 200
@@ -59,14 +59,14 @@ class SummaryKey(NamedTuple):
 class _Written(msgspec.Struct):
     """A summary that is there: a digest of what it says, when it was written, and since when objects are broken.
 
-    `looked_s` is when it was made last, and `reports` of how many.
+    `looked_s` is when it was made last, and `copies` of how many.
     """
 
     digest: str = ""
     revision: int = 0
     at_s: float = 0.0
     looked_s: float = 0.0
-    reports: int = 0
+    copies: int = 0
     since: dict[str, str] = {}
 
 
@@ -235,8 +235,8 @@ class Summaries:
         summaries = self._written[key.cluster]
         written = summaries.setdefault(key, _Written())
         self._of[key.cluster][of.subject.ref].add(key)
-        written.looked_s, written.reports = self.clock(), len(found.reports)
-        found.reports, written.since = _dated(found.reports, written.since)
+        written.looked_s, written.copies = self.clock(), found.copies
+        found.broken, written.since = _dated(found.broken, written.since)
         body = summary(of.subject, found)
         due_s = None if found.due_s is None else max(found.due_s - time.time(), WRITE_S)
         digest = _digest(body)
@@ -279,7 +279,7 @@ def _summarized(item: Item) -> tuple[str, ...]:
 def _free_at_s(written: _Written, count: int) -> float:
     """Return when one of so many summaries may be made again, by the monotonic clock."""
     since_write_s = written.at_s + WRITE_S if written.at_s else 0.0
-    return max(since_write_s, written.looked_s + written.reports * count * REPORT_S)
+    return max(since_write_s, written.looked_s + written.copies * count * COPY_S)
 
 
 def _digest(body: Object) -> str:
@@ -302,11 +302,8 @@ def _dated(reports: Iterable[Report], before: Mapping[str, str]) -> tuple[list[R
     """Return reports with the time since which each object is broken, and these times; a new one is as its report."""
     found, since, now = [], dict[str, str](), times.now()
     for each in reports:
-        if each.breakage is not None:
-            destination = each.destination
-            place = _place(destination.cluster, destination.sync_target_name, each.ref.namespace, each.ref.name)
-            since[place] = before.get(place) or each.since or now
-            found.append(msgspec.structs.replace(each, since=since[place]))
-        else:
-            found.append(each)
+        destination = each.destination
+        place = _place(destination.cluster, destination.sync_target_name, each.ref.namespace, each.ref.name)
+        since[place] = before.get(place) or each.since or now
+        found.append(each if each.since == since[place] else msgspec.structs.replace(each, since=since[place]))
     return found, since

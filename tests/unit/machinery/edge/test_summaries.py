@@ -212,19 +212,18 @@ def destination(number: int) -> Destination:
 
 
 def broken(number: int, since: str = "2026-01-01T00:00:00Z", message: str = "m") -> Report:
-    return Report(destination(number), DEPLOYMENT, KIND, True, False, Breakage("Unavailable", message), since)
+    return Report(destination(number), DEPLOYMENT, KIND, Breakage("Unavailable", message), since)
 
 
 def test_a_list_of_broken_objects_has_the_oldest_and_counts_the_rest() -> None:
     """A list that is cut does not lose its count."""
     reports = [broken(number, f"2026-01-01T00:{59 - number:02}:00Z") for number in range(25)]
-    reports.append(Report(destination(99), DEPLOYMENT, KIND, True, True))
-    found = summary(SUBJECT, Findings(26, reports))
+    found = summary(SUBJECT, Findings(26, 26, reported=26, up_to_date=1, broken=reports))
     assert [each["syncTargetName"] for each in found["brokenObjects"]] == [f"target-{n:04}" for n in range(24, 14, -1)]
     assert found["brokenTruncated"] == 15
     assert found["counts"] == {"destinations": 26, "reported": 26, "upToDate": 1, "broken": 25}
-    assert len(summary(SUBJECT, Findings(26, reports, [], 100))["brokenObjects"]) == 25
-    assert summary(SUBJECT, Findings(26, reports, left_out=7))["brokenTruncated"] == 22, "and those of other lists"
+    assert len(summary(SUBJECT, Findings(broken=reports, max_broken=100))["brokenObjects"]) == 25
+    assert summary(SUBJECT, Findings(broken=reports, left_out=7))["brokenTruncated"] == 22, "and those of other lists"
 
 
 def test_a_summary_of_any_number_of_edges_fits_into_its_bytes() -> None:
@@ -234,11 +233,11 @@ def test_a_summary_of_any_number_of_edges_fits_into_its_bytes() -> None:
         {"name": f"c{number}", "columnNames": ["n" * 63] * 15, "rows": [{"columns": columns}] * 100}
         for number in range(30)
     ]
-    found = summary(SUBJECT, Findings(5000, reports, tables, 100))
+    found = summary(SUBJECT, Findings(broken=reports, tables=tables, max_broken=100))
     assert len(encode_json(found)) < MAX_BYTES - 4096
     assert len(found["brokenObjects"]) + found["brokenTruncated"] == found["counts"]["broken"] == 5000
     assert all(len(each["rows"]) + each["truncated"] == 100 for each in found["results"])
-    cut = summary(SUBJECT, Findings(5000, reports, [{**each, "truncated": 4900} for each in tables]))
+    cut = summary(SUBJECT, Findings(tables=[{**each, "truncated": 4900} for each in tables]))
     assert all(len(each["rows"]) + each["truncated"] == 5000 for each in cut["results"]), "a table that was cut before"
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nsmallest
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -28,16 +29,18 @@ MAX_TABLES = 16
 _LABEL, _HASH_SIZE = "status.kubestellar.io/", 10
 
 
+#: apiVersion and kind.
+Kind: TypeAlias = tuple[str, str]
+
+
 class Report(msgspec.Struct, frozen=True):
-    """What is known of one object at one destination. `since` is when it broke, or when it was heard of last."""
+    """An object that is broken at one destination. `since` is when it broke, or when it was heard of last."""
 
     destination: Destination
     ref: ObjectRef
-    #: apiVersion and kind.
-    kind: tuple[str, str]
-    is_reported: bool = False
-    is_up_to_date: bool = False
-    breakage: Breakage | None = None
+    #: apiVersion and kind; None where `Findings.kind_of` says them.
+    kind: Kind | None
+    breakage: Breakage
     since: str = ""
 
 
@@ -75,26 +78,29 @@ def set_title(members: UpsyncSet) -> str:
 class Findings(msgspec.Struct):
     """All that a summary says. `due_s` is when a report that stands for long counts as broken, None for none.
 
-    `associated` are numbers of associated objects at all destinations, `failing` reports of those that are broken, and
-    `left_out` the number of such of which there is none.
+    `copies` are all of which something is said, also what came up, `broken` reports of those that are. `associated` are
+    numbers of associated objects at all destinations, `failing` reports of those that are broken, and `left_out` the
+    number of such of which there is none.
     """
 
     destinations: int = 0
-    reports: list[Report] = msgspec.field(default_factory=list)
+    copies: int = 0
+    reported: int = 0
+    up_to_date: int = 0
+    broken: list[Report] = msgspec.field(default_factory=list)
     tables: list[Object] = msgspec.field(default_factory=list)
     max_broken: int = DEFAULT_BROKEN
     due_s: float | None = None
     associated: Counter[Count] = msgspec.field(default_factory=Counter)
     failing: list[Report] = msgspec.field(default_factory=list)
     left_out: int = 0
+    kind_of: Callable[[Report], Kind] = lambda report: ("", "")
 
 
 def summary(subject: Subject, found: Findings) -> Object:
     """Return the StatusSummary without its time."""
-    reports = found.reports
-    broken = [each for each in reports if each.breakage is not None]
-    shown = sorted((*broken, *found.failing), key=_age)
-    listed = _fitting([_broken_row(each) for each in shown[: found.max_broken]], BROKEN_BYTES)
+    shown = nsmallest(found.max_broken, (*found.broken, *found.failing), key=_age)
+    listed = _fitting([_broken_row(each, each.kind or found.kind_of(each)) for each in shown], BROKEN_BYTES)
     numbers = sorted(found.associated.items(), key=lambda row: (-row[1], row[0]))[:MAX_COUNTS]
     body: Object = {
         "apiVersion": API_VERSION,
@@ -103,13 +109,13 @@ def summary(subject: Subject, found: Findings) -> Object:
         "subject": subject.title,
         "counts": {
             "destinations": found.destinations,
-            "reported": sum(each.is_reported for each in reports),
-            "upToDate": sum(each.is_up_to_date for each in reports),
-            "broken": len(broken),
+            "reported": found.reported,
+            "upToDate": found.up_to_date,
+            "broken": len(found.broken),
         },
         "results": _bounded(sorted(found.tables, key=lambda each: str(each["name"]))),
         "brokenObjects": listed,
-        "brokenTruncated": len(shown) - len(listed) + found.left_out,
+        "brokenTruncated": len(found.broken) + len(found.failing) - len(listed) + found.left_out,
     }
     if numbers:
         body["associated"] = [_number_row(*row) for row in sorted(numbers)]
@@ -124,15 +130,14 @@ def _age(report: Report) -> tuple[Any, ...]:
     return report.since, report.destination, report.ref
 
 
-def _broken_row(report: Report) -> Object:
+def _broken_row(report: Report, kind: Kind) -> Object:
     breakage, destination, ref = report.breakage, report.destination, report.ref
-    assert breakage is not None, "a broken object"
     return {
         "cluster": destination.cluster,
         "locationName": destination.location_name,
         "syncTargetName": destination.sync_target_name,
-        "apiVersion": report.kind[0],
-        "kind": report.kind[1],
+        "apiVersion": kind[0],
+        "kind": kind[1],
         **({"namespace": ref.namespace} if ref.namespace else {}),
         "name": ref.name,
         "reason": breakage.reason[:MAX_MESSAGE],
