@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 
 import pytest
@@ -304,6 +305,11 @@ def test_a_summary_is_put_back_and_survives_a_restart_without_a_write(
         lambda: edges["s-one"].world.admin.get(f"{BOATS}/steady").json["metadata"]["labels"].get("seen"), "it works"
     )
     assert harbour.get(path).json["metadata"]["resourceVersion"] == revision
+    controllers.stop(signal.SIGKILL)
+    shutil.rmtree(controllers.directory / "edge" / "store")
+    controllers.start()
+    edges["s-one"].applied(revision="1")
+    eventually(lambda: counts(harbour, "steady") == (3, 3, 2, 0), "without records copies in force are as they were")
     for name in ("steady", "gone"):
         harbour.delete(f"{PLACEMENTS}/{name}")
 
