@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +15,8 @@ from atoll.events.subscriber import Subscriber
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Forbidden, NotFound
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.consumer.pull_consumer import stream_sequence
 from atoll.machinery.stream.events import Operation
 from atoll.machinery.stream.publisher.log_events import control, from_entry
 from atoll.machinery.wire.exchange import Exchange
@@ -94,6 +97,32 @@ async def test_an_event_whose_body_failed_comes_again_and_nothing_after_it_is_lo
         again = await take(events, 3)
     assert outline(again) == [("ADDED", "b"), ("ADDED", "c"), ("ADDED", "d")]
     await service.acknowledged()
+
+
+async def test_what_came_and_was_not_handed_out_is_given_back_once_no_request_would_take_it_again(
+    service: EventsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One event is handled, one waits for it in the queue, and one has just arrived, as the subscriber ends."""
+    given_back, publish = [], Connection.publish
+
+    async def recorded(connection: Connection, subject: str, payload: bytes, *rest: Any, **named: Any) -> None:
+        if payload == b"-NAK":
+            assert (await service.consumer())["num_waiting"] == 0
+            given_back.append(stream_sequence(subject))
+        await publish(connection, subject, payload, *rest, **named)
+
+    async def sent() -> bool:
+        return bool((await service.consumer())["delivered"]["stream_seq"] == 3)
+
+    monkeypatch.setattr(Connection, "publish", recorded)
+    await service.publish(service.put("a"), service.put("b"))
+    async with service.subscriber() as events:
+        await take(events, 1)
+        await service.publish(service.put("c"))
+        await until(sent, "all were sent")
+    assert sorted(given_back) == [2, 3]
+    async with service.subscriber() as events:
+        assert outline(await take(events, 2)) == [("ADDED", "b"), ("ADDED", "c")]
 
 
 @pytest.mark.long

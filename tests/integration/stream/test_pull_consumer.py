@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from atoll.machinery.stream.connection import Connection, Unavailable
-from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsumer, stream_sequence
+from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, Message, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from harness.servers.nats import NatsServer
+from harness.waits import until
 
 STREAM = "atoll-changes-root"
 
 
 @pytest.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     async with NatsServer(tmp_path) as server:
-        connection = await server.connect()
-        await ensure_stream(connection, definition("changes", "root"))
-        for _ in range(200):
-            await connection.client.jetstream().publish("atoll.changes.root.-", b"x" * 1000)
-        yield connection
-        await connection.close()
+        yield server
+
+
+@pytest.fixture
+async def connection(server: NatsServer) -> AsyncIterator[Connection]:
+    connection = await server.connect()
+    await ensure_stream(connection, definition("changes", "root"))
+    for _ in range(200):
+        await connection.client.jetstream().publish("atoll.changes.root.-", b"x" * 1000)
+    yield connection
+    await connection.close()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,33 @@ async def test_it_waits_no_longer_than_asked_and_then_gives_what_comes(connectio
     await connection.client.jetstream().publish("atoll.changes.root.-", b"new")
     assert [message.data for message in await reader.batch(wait_s=5)] == [b"new"]
     await reader.close()
+
+
+async def test_what_no_batch_returned_is_drained_and_the_request_taken_back(
+    server: NatsServer, connection: Connection
+) -> None:
+    """A megabyte is sent, and not read from the socket yet."""
+    reader, other = PullConsumer(connection, STREAM, "reading"), await server.connect()
+    await reader.open({"deliver_policy": "all"})
+    found: list[Message] = []
+    while len(found) < 200:
+        found += await reader.batch()
+
+    async def sent() -> bool:
+        info = await other.api(f"CONSUMER.INFO.{STREAM}.reading")
+        return bool(info["delivered"]["stream_seq"] == 300)
+
+    socket: Any = connection.client._transport
+    socket._io_writer.transport.pause_reading()
+    for _ in range(100):
+        await other.publish("atoll.changes.root.-", b"x" * 10_000)
+    await until(sent, "it was sent")
+    socket._io_writer.transport.resume_reading()
+    found += await reader.drain()
+    assert [stream_sequence(message.reply) for message in found] == list(range(1, 301))
+    assert (await other.api(f"CONSUMER.INFO.{STREAM}.reading"))["num_waiting"] == 0
+    await reader.close()
+    await other.close()
 
 
 async def test_a_consumer_that_somebody_deletes_is_an_error(connection: Connection) -> None:

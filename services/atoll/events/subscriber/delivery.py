@@ -44,6 +44,7 @@ class Delivery:
         self._queues: dict[str, StreamQueue] = {}
         self._acknowledged: deque[str] = deque(maxlen=_SENT_AGAIN)
         self._connection: Connection | None = None
+        self._pulls: list[asyncio.Task[None]] = []
         self._wake, self._room = asyncio.Event(), asyncio.Event()
         self._changed = False
         #: By stream, the revision of the moment at which the server last heard of the subscriber, as it began.
@@ -62,19 +63,16 @@ class Delivery:
         self._connection = connection
         for reply in tuple(self._acknowledged):
             await connection.publish(reply, b"")
-        pulls: list[asyncio.Task[None]] = []
         try:
             for part in subscription.streams:
                 await self._look(connection, subscription, part)
-                pulls.append(asyncio.create_task(self._pull(connection, subscription.consumer, part)))
-            async with aclosing(self._handed_out(pulls, ends_at_s)) as found:
+                self._pulls.append(asyncio.create_task(self._pull(connection, subscription.consumer, part)))
+            async with aclosing(self._handed_out(ends_at_s)) as found:
                 async for delivered in found:
                     yield delivered
         finally:
             self._connection = None
-            for pull in pulls:
-                pull.cancel()
-            await asyncio.gather(*pulls, return_exceptions=True)
+            await self._end_pulls()
 
     async def acknowledge(self, delivered: Delivered) -> None:
         """The message was handled. Without a connection, the next one says so."""
@@ -84,6 +82,8 @@ class Delivery:
 
     async def give_back(self, delivered: Delivered | None) -> None:
         """Have the server deliver again at once what was not handled: this message, and what was not handed out."""
+        # A request that stays would take them again, for a subscriber that is gone.
+        await self._end_pulls()
         messages = [delivered.message] if delivered is not None else []
         messages += [message for queue in self._queues.values() for message in queue.rest()]
         for message in messages:
@@ -98,7 +98,14 @@ class Delivery:
         queue = self._queues.setdefault(part.stream, StreamQueue())
         queue.expect(info["num_ack_pending"], info["delivered"]["stream_seq"], time.monotonic() + patience_s)
 
-    async def _handed_out(self, pulls: list[asyncio.Task[None]], ends_at_s: float) -> AsyncGenerator[Delivered, None]:
+    async def _end_pulls(self) -> None:
+        """Take back the requests; what they had brought is in the queues."""
+        pulls, self._pulls = self._pulls, []
+        for pull in pulls:
+            pull.cancel()
+        await asyncio.gather(*pulls, return_exceptions=True)
+
+    async def _handed_out(self, ends_at_s: float) -> AsyncGenerator[Delivered, None]:
         while not self._changed and (now_s := time.monotonic()) < ends_at_s:
             self._wake.clear()
             found = False
@@ -109,7 +116,7 @@ class Delivery:
                     yield Delivered(stream, *next_one)
             if found:
                 continue
-            for pull in pulls:
+            for pull in self._pulls:
                 if pull.done():
                     pull.result()
             waits = [each for queue in self._queues.values() if (each := queue.wait_s(now_s))]
@@ -133,6 +140,8 @@ class Delivery:
                     await self._room.wait()
         finally:
             self._wake.set()
+            for message in await consumer.drain():
+                queue.add(stream_sequence(message.reply), message)
             await consumer.close()
 
     async def _control(self, message: Message) -> None:

@@ -275,6 +275,16 @@ class Connection:
         except Exception as error:
             log.debug("nats unsubscribe failed", error=repr(error))
 
+    async def drain(self, subscription: Subscription) -> None:
+        """Stop a subscription once all that the server had sent was delivered; it sends no more. Never raises."""
+        if self.closed.is_set():
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await subscription.drain()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            log.debug("nats drain failed", error=repr(error))
+
     def inbox(self) -> str:
         """A new subject of this connection that others cannot guess."""
         return self.client.new_inbox()

@@ -98,6 +98,10 @@ class EventsService:
         body = {"stream_name": stream, "config": {**config, "ack_wait": ACK_WAIT_S * 10**9}}
         await self.nats.owners[shard].api(f"CONSUMER.CREATE.{stream}.{name}", body)
 
+    async def consumer(self, shard: str = "root") -> Object:
+        """How far the subscription's consumer is."""
+        return await self.nats.consumer(shard, self.nats.names("alice").consumers[0])
+
     async def join(self, shard: str) -> None:
         """Have the subscription have a part on another shard too, as its subscriber hears at its control subject."""
         await self.make_consumer(shard)
@@ -111,10 +115,9 @@ class EventsService:
 
     async def acknowledged(self) -> None:
         """Return when all events were sent and acknowledged."""
-        name = self.nats.names("alice").consumers[0]
 
         async def look() -> bool:
-            infos = [await self.nats.consumer(shard, name) for shard in self.shards]
+            infos = [await self.consumer(shard) for shard in self.shards]
             return all(each["num_ack_pending"] == each["num_pending"] == 0 for each in infos)
 
         await until(look, "all events are acknowledged")

@@ -130,6 +130,20 @@ class PullConsumer:
             except (Unavailable, ApiError) as error:
                 log.debug("consumer not deleted", consumer=self._name, error=str(error))
 
+    async def drain(self) -> list[Msg]:
+        """Take back the request, and return what the server had sent by then and no `batch` returned, in stream order.
+
+        To be used once, before `close`. Without a connection it is what arrived before."""
+        if self._subscription is not None:
+            await self._connection.drain(self._subscription)
+            self._subscription = None
+        found = []
+        while not self._queue.empty():
+            message = self._queue.get_nowait()
+            if message is not None and not isinstance(message, Exception) and message.reply:
+                found.append(message)
+        return found
+
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
         """Return at least one message, in stream order; empty if none arrived within `wait_s` (0: if none is there now;
         an earlier, longer request is waited for first), or on `wake`. Raises Unavailable."""
