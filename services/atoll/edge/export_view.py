@@ -14,7 +14,7 @@ from typing import Any
 from atoll.edge.endpoints import Endpoints
 from atoll.edge.kinds import BINDINGS, ENDPOINT_SLICES
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Handler, Informer, Keep, head, key_of, unmanaged
+from atoll.machinery.client.informer import Handler, Head, Informer, Keep, Parts, head, key_of, unmanaged
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.process.backoff import Backoff
@@ -32,7 +32,8 @@ class ExportView:
     """Control objects of some kinds, and clients of the workspaces that hold them.
 
     `changed` is called on each change of these kinds, and of bindings to the export. Objects are without their
-    managedFields; of bindings there are key and revision alone, and of the kinds in `keep` what that returns.
+    managedFields; of bindings there are key and revision alone, and of the kinds in `keep`, which have spec and status
+    beside their metadata, what that returns.
     """
 
     def __init__(
@@ -106,7 +107,11 @@ class ExportView:
                 tasks.create_task(self._beside(client))
 
     def _informer(self, kind: Resource, client: Client) -> Informer:
-        return Informer(client, kind, self._handler(kind, client), self._keep.get(kind, unmanaged))
+        keep = self._keep.get(kind)
+        if keep is None:
+            return Informer(client, kind, self._handler(kind, client), unmanaged)
+        reduced = client.reduced(Head if keep is head else Parts)
+        return Informer(reduced, kind, self._handler(kind, client), keep)
 
     def _handler(self, kind: Resource, client: Client) -> Handler:
         return lambda old, new: self._seen(kind, client, old, new)

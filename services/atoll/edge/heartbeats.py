@@ -17,7 +17,7 @@ import structlog
 from atoll.edge.export_view import UNREAD
 from atoll.edge.kinds import LEASES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer, head, key_of
+from atoll.machinery.client.informer import Head, Informer, head, key_of
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.names import LEASE_NAME, LEASE_NAMESPACE, THE_ONE
 from atoll.machinery.meta import times
@@ -66,7 +66,7 @@ class Heartbeats:
         """Watch the Leases on one shard, until cancelled."""
         if client not in self._informers:
             options = {"fieldSelector": f"metadata.name={LEASE_NAME}"}
-            self._informers[client] = Informer(client, LEASES, self._seen, head, **options)
+            self._informers[client] = Informer(client.reduced(Head), LEASES, self._seen, head, **options)
         await self._informers[client].run()
 
     async def synced(self) -> None:

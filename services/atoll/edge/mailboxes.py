@@ -19,7 +19,7 @@ from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailbox_bindings import MailboxBindings
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer, head, key_of
+from atoll.machinery.client.informer import Informer, Parts, head, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.names import GROUP, THE_ONE
@@ -84,7 +84,7 @@ class Mailboxes:
         self._clusters: dict[str, str] = {}
         self.heartbeats = Heartbeats(self._client_of, self._target_in, self._shard_of, self._clusters.keys)
         self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow, _KEPT)
-        self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed, kept_workspace)
+        self.workspaces = Informer(self._parent.reduced(Parts), WORKSPACES, self._workspace_changed, kept_workspace)
         self._targets: dict[str, Object] = {}
         self._workspaces: dict[str, Object] = {}
         self._configured: set[str] = set()

@@ -58,6 +58,9 @@ class Inside:
         self.target, self.patches = target, [""] * 0
         self.missing: set[str] = set()
 
+    def reduced(self, shape: type) -> Inside:
+        return self
+
     async def patch(self, resource: Resource, name: str, body: Object, **options: Any) -> None:
         self.patches.append(resource.plural)
         if resource.plural in self.missing:

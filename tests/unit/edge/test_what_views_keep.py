@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import msgspec
 import pytest
 
 from atoll.edge import mailboxes, where_resolver
@@ -10,7 +13,7 @@ from atoll.edge.kinds import LOCATIONS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailboxes import TARGET_NAME, TARGET_UID, is_mailbox, kept_workspace
 from atoll.edge.placement_translator import translator
 from atoll.edge.where_resolver import DECODED
-from atoll.machinery.client.informer import Keep, head, key_of
+from atoll.machinery.client.informer import Head, Keep, Parts, head, key_of, unmanaged
 from atoll.machinery.edge.customization import parameters_of
 from atoll.machinery.edge.where import location_of, sync_target_of
 from atoll.machinery.meta.conditions import find
@@ -67,6 +70,15 @@ def test_annotations_of_a_cluster_alone_are_in_common() -> None:
     plain = ({**METADATA, "annotations": {CLUSTER: "inv"}} for _ in range(2))
     first, second = (translator._KEPT[LOCATIONS]({**OBJECT, "metadata": each}) for each in plain)
     assert first["metadata"]["annotations"] is second["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("keep", [head, unmanaged, kept_workspace, *KEEPS])
+def test_nothing_that_is_kept_is_left_out_as_it_arrives(keep: Keep) -> None:
+    more = {"generateName": "g", "namespace": "n", "deletionGracePeriodSeconds": 1, "ownerReferences": [{"uid": "o"}]}
+    whole = {"apiVersion": "v1", "kind": "Thing", **OBJECT, "metadata": {**METADATA, **more, "finalizers": ["f"]}}
+    reduced = msgspec.convert(whole, Head if keep is head else Parts)
+    assert keep(cast(Object, reduced)) == keep(whole)
+    assert "managedFields" not in reduced["metadata"]
 
 
 @pytest.mark.parametrize("keep", [head, kept_workspace, *KEEPS])

@@ -34,7 +34,7 @@ from atoll.edge.placement_translator.statuses import Statuses
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.store import EdgeStore
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import Informer, head, key_of, unmanaged
+from atoll.machinery.client.informer import Informer, Parts, head, key_of, unmanaged
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.denaturing import served_type
@@ -63,7 +63,8 @@ class PlacementTranslator:
         self._topology, records = Topology(), CopyRecords(store)
         self.view = ExportView(client, export, KINDS, self._control_changed, keep=_KEPT)
         self._topology.has_read, self._topology.is_nowhere = self.view.has_read, self.view.is_nowhere
-        self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed, kept_workspace)
+        workspaces = client.cluster(parent).reduced(Parts)
+        self.mailboxes = Informer(workspaces, WORKSPACES, self._workspace_changed, kept_workspace)
         data = EdgeData(client, self.view)
         self._contents = Contents(data, self._topology, built_ins, records, self._content_changed)
         self._reported = ReportedStates(data, self._topology, self._contents, records)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, TypedDict
 
 import structlog
 
@@ -67,6 +68,39 @@ def head(obj: Object, *names: str) -> Object:
 def _mark_of(cluster: str) -> Object:
     """Return the annotations of what is kept of a logical cluster, one dict for all of it."""
     return {wellknown.CLUSTER: cluster}
+
+
+class _Metadata(TypedDict, total=False):
+    """Metadata of an object without its managedFields."""
+
+    name: Any
+    generateName: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    generation: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+    finalizers: Any
+
+
+class Head(TypedDict):
+    """All that `head` may return of an object: for `Client.reduced`."""
+
+    metadata: _Metadata
+
+
+class Parts(Head, total=False):
+    """An object whose kind has a spec and a status alone, as `unmanaged` returns it: for `Client.reduced`."""
+
+    apiVersion: Any
+    kind: Any
+    spec: Any
+    status: Any
 
 
 class Informer:

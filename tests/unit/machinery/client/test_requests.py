@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.client.target import Fenced
-from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Details, Expired, NotFound, TooManyRequests
 from atoll.machinery.process import pki
 from atoll.machinery.wire.client import BadResponse, ConnectionLost, Unreachable
@@ -171,6 +172,23 @@ async def test_an_error_event_is_raised(api: CannedApi, client: Client) -> None:
         async with client.watch(CONFIGMAPS, "default") as events:
             async for _ in events:
                 pass
+
+
+class Named(TypedDict):
+    metadata: dict[str, str]
+
+
+async def test_of_objects_a_watch_brings_what_is_wanted_and_an_error_whole(api: CannedApi, client: Client) -> None:
+    error = event("ERROR", Expired("too old resource version").status())
+    api.on(f"GET {AT}", watching(event("ADDED", thing("a", 1, data={"a": "b"})), error))
+    seen = list[Object]()
+    with pytest.raises(Expired):
+        async with client.reduced(Named).watch(CONFIGMAPS, "default") as events:
+            async for each in events:
+                seen.append(each.object)
+    assert seen == [{"metadata": {"name": "a", "resourceVersion": "1"}}]
+    async with client.watch(CONFIGMAPS, "default") as events:
+        assert (await anext(events)).object["data"] == {"a": "b"}
 
 
 async def test_a_refused_watch_raises_the_refusal(api: CannedApi, client: Client) -> None:
