@@ -104,7 +104,9 @@ async def test_a_status_is_written_without_a_walk_of_the_other_placements_and_a_
     statuses = Statuses(cast(ExportView, owner), topology, cast(Contents, Sender()))
     conflicts = SimpleNamespace(of=lambda cluster, mailboxes: {})
     composition = SimpleNamespace(conflicts=conflicts)
-    statuses.projection = cast(Projection, SimpleNamespace(copies=SimpleNamespace(composition=composition)))
+    statuses.projection = cast(
+        Projection, SimpleNamespace(copies=SimpleNamespace(composition=composition), is_read=lambda mailbox: True)
+    )
     walks = list[str]()
     monkeypatch.setattr(topology, "placements", walks.append)
     statuses.look("tenant", topology.names("tenant"))

@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from atoll.edge.placement_translator.records import Copy, CopyRecords, LastChange
 from atoll.edge.store import EdgeStore
@@ -45,6 +46,20 @@ async def test_what_was_put_is_seen_before_and_after_it_is_on_disk(store: EdgeSt
     assert again.of("m") == {LONG: copy("v2")}
     await again.flush()
     assert CopyRecords(store).of("m") == {LONG: copy("v2")}
+
+
+async def test_the_last_writes_of_an_object_in_many_mailboxes_are_read_as_those_in_one(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    for number, mailbox in enumerate("abc", 1):
+        records.put(mailbox, A, structs.replace(copy(), written=number))
+        records.put(mailbox, LONG, copy())
+    await records.flush()
+    records.put("a", A, None)
+    records.put("b", A, structs.replace(copy(), written=9))
+    assert records.written("dcba", A) == [0, 3, 9, 0]
+    await records.flush()
+    assert records.written("dcba", A) == [0, 3, 9, 0]
+    assert records.written((), A) == []
 
 
 async def test_a_mailbox_is_forgotten_with_all_its_copies(store: EdgeStore) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -81,6 +81,15 @@ class CopyRecords:
         """Return the record of a copy, None without one."""
         value = self._read(_key(_COPY, mailbox, ref))
         return None if value is None else _decode(value).copy
+
+    def written(self, mailboxes: Iterable[str], ref: ObjectRef) -> list[int]:
+        """Return the revision of the last write of an object's copy in each mailbox, 0 without a record."""
+        keys = [_key(_COPY, each, ref) for each in mailboxes]
+        values = [
+            self._unwritten.get(key, found) for key, found in zip(keys, self._store.applied.get_many(keys), strict=True)
+        ]
+        copies = [_decode(value).copy if value is not None else None for value in values]
+        return [copy.written if copy is not None else 0 for copy in copies]
 
     def put(self, mailbox: str, ref: ObjectRef, copy: Copy | None) -> None:
         """Replace or remove the record of a copy."""

@@ -14,11 +14,10 @@ from typing import TypeAlias
 import msgspec
 
 from atoll.edge.mailboxes import mailbox_name
-from atoll.edge.placement_translator.mailbox_state import MailboxState
 from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.placement_translator.statuses import PATIENCE, PATIENT
 from atoll.edge.summarizer.collected import Collected
-from atoll.edge.summarizer.reports import MailboxReport, Reports
+from atoll.edge.summarizer.reports import Reports
 from atoll.edge.summarizer.row import Row, kind_of
 from atoll.edge.summarizer.rows import Rows
 from atoll.machinery.edge.names import ObjectRef
@@ -55,17 +54,21 @@ class Finder:
 
     async def find(self, of: Subjects, now_s: float) -> Findings:
         """Return what is known of a subject."""
-        destinations = self._placed.topology.destinations(of.cluster, of.subject.placement)
+        destinations = list(self._placed.topology.destinations(of.cluster, of.subject.placement).items())
         found, rows = Findings(len(destinations), kind_of=partial(self._kind, of)), list[Row]()
-        for index, (name, destination) in enumerate(destinations.items()):
-            if index % _STRIDE == _STRIDE - 1:
+        for start in range(0, len(destinations), _STRIDE):
+            if start:
                 await asyncio.sleep(0)
-            mailbox = self._placed.topology.cluster_of(name)
-            for ref, row in self._rows_of(of, mailbox):
-                if row is not None:
-                    rows.append(row)
-                    self._associate(of, destination, row, found)
-                self._count(of, (name, mailbox, destination), (ref, row), found, now_s)
+            part = destinations[start : start + _STRIDE]
+            places = [(name, self._placed.topology.cluster_of(name), destination) for name, destination in part]
+            current = self._current(of, [mailbox for _, mailbox, _ in places]) if of.members is None else set()
+            for at in places:
+                for ref, row in self._rows_of(of, at[1]):
+                    if row is not None:
+                        rows.append(row)
+                        self._associate(of, at[2], row, found)
+                    is_current = of.members is not None or at[1] in current
+                    self._count(of, at, (ref, row, is_current), found, now_s)
         self._tabulate(of, await self._concerned(of, rows), rows, found)
         return found
 
@@ -80,12 +83,12 @@ class Finder:
             if of.members.matches(ref) and of.cluster in rows and not self._placed.sources(mailbox, ref)
         ]
 
-    def _count(self, of: Subjects, at: _At, seen: tuple[ObjectRef, Row | None], found: Findings, now_s: float) -> None:
+    def _count(
+        self, of: Subjects, at: _At, seen: tuple[ObjectRef, Row | None, bool], found: Findings, now_s: float
+    ) -> None:
         """Add a copy, or what came up, at one destination."""
-        (name, mailbox, destination), (ref, row) = at, seen
-        report, state = self._reports.get(mailbox), self._placed.projection.state(mailbox)
-        is_current = self._is_current(of, mailbox, state, report) if of.members is None else True
-        breakage, since = self._refusal(name, report, state, ref), ""
+        (name, mailbox, destination), (ref, row, is_current) = at, seen
+        breakage, since = self._refusal(name, mailbox, ref), ""
         if breakage is None and row is not None:
             breakage, since = self._tested(of, row), row.returned_at
             due_s = (times.parse_time(since) or now_s) + breakage.after_s if breakage is not None else now_s
@@ -98,30 +101,35 @@ class Finder:
             kind = row.kind if row is not None else None
             found.broken.append(Report(destination, ref, kind, breakage, since))
 
-    def _is_current(self, of: Subjects, mailbox: str, state: MailboxState | None, report: MailboxReport) -> bool:
-        """Whether the edge cluster has an object as it is in the workspace.
+    def _current(self, of: Subjects, mailboxes: Iterable[str]) -> set[str]:
+        """Return the mailboxes whose edge clusters have an object as it is in the workspace.
 
-        Its record says when it was written last, and is not read where no copy of the placement was written since.
+        Its records say when it was written last, and are not read where no copy of the placement was written since.
         """
-        ref = of.subject.ref
-        if not report.applied or not report.is_whole or (report.errors and report.breakage(ref) is not None):
-            return False
-        if state is None or ref in state.failures or ref in state.due.refs or state.due.is_moved:
-            return False
-        content = self._placed.contents.get(of.cluster)
-        is_looked_at = not state.is_busy and content is not None and ref not in content.changing
-        placement = of.cluster, of.subject.placement
-        if is_looked_at and self._placed.projection.copies.is_written(mailbox, placement, report.applied):
-            return True
-        record = self._placed.records.get(mailbox, ref)
-        return record is not None and report.has_applied(ref, record.written)
+        ref, placement, found, unclear = of.subject.ref, (of.cluster, of.subject.placement), set[str](), list[str]()
+        content, projection = self._placed.contents.get(of.cluster), self._placed.projection
+        is_looked_at = content is not None and ref not in content.changing
+        for mailbox in mailboxes:
+            report, state = self._reports.get(mailbox), projection.state(mailbox)
+            if not report.applied or not report.is_whole or (report.errors and report.breakage(ref) is not None):
+                continue
+            if state is None or ref in state.failures or ref in state.due.refs or state.due.is_moved:
+                continue
+            is_certain = is_looked_at and not state.is_busy
+            if is_certain and projection.copies.is_written(mailbox, placement, report.applied):
+                found.add(mailbox)
+            else:
+                unclear.append(mailbox)
+        revisions = zip(unclear, self._placed.records.written(unclear, ref), strict=True)
+        return found.union(each for each, written in revisions if 0 < written <= self._reports.get(each).applied)
 
-    def _refusal(self, name: str, report: MailboxReport, state: MailboxState | None, ref: ObjectRef) -> Breakage | None:
+    def _refusal(self, name: str, mailbox: str, ref: ObjectRef) -> Breakage | None:
         """Return what keeps an object from an edge cluster, or its state from being known."""
+        report, state = self._reports.get(mailbox), self._placed.projection.state(mailbox)
         failure = state.failures.get(ref) if state is not None else None
         if failure is not None and (failure.reason != PATIENT or failure.count >= PATIENCE):
             return Breakage(failure.reason, failure.message)
-        if (refused := report.breakage(ref)) is not None:
+        if report.errors and (refused := report.breakage(ref)) is not None:
             return refused
         return SILENT if self._placed.topology.is_silent(name) else None
 

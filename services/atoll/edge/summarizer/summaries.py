@@ -210,8 +210,11 @@ class Summaries:
 
     def _wait_s(self, of: Subjects, now_s: float) -> float:
         """Return how long to wait for mailboxes that were not read yet: what was said before the start may hold."""
+        left_s = self._started_s + READ_S - now_s
+        if left_s <= 0:
+            return 0.0
         mailboxes = self._placed.topology.mailboxes(of.cluster, [of.subject.placement])
-        return 0.0 if all(map(self._rows.is_read, mailboxes)) else self._started_s + READ_S - now_s
+        return 0.0 if all(map(self._rows.is_read, mailboxes)) else left_s
 
     async def _delete(self, client: Client, key: SummaryKey, is_stored: bool) -> Requeue:
         if is_stored:

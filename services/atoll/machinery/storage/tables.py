@@ -7,7 +7,7 @@ or not at all; one process at a time has the directory open.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import lmdb
@@ -34,6 +34,11 @@ class Table:
         with self._env.begin(db=self.handle) as txn:
             found: bytes | None = txn.get(key)
             return found
+
+    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """Return the values of keys, all of one moment; None for each that is absent."""
+        with self._env.begin(db=self.handle) as txn:
+            return [txn.get(key) for key in keys]
 
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Iterate over the rows whose key begins with a prefix. Rows written meanwhile may be seen or not."""
