@@ -102,7 +102,7 @@ async def test_a_status_is_written_without_a_walk_of_the_other_placements_and_a_
         topology.set_placement("tenant", f"p{number}", placement("tenant", f"p{number}"))
     topology.set_placement("neighbour", "p", placement("neighbour", "p"))
     statuses = Statuses(cast(ExportView, owner), topology, cast(Contents, Sender()))
-    conflicts = SimpleNamespace(of=lambda cluster, mailboxes: {})
+    conflicts = SimpleNamespace(has_any=lambda cluster: False)
     composition = SimpleNamespace(conflicts=conflicts)
     statuses.projection = cast(
         Projection, SimpleNamespace(copies=SimpleNamespace(composition=composition), is_read=lambda mailbox: True)

@@ -264,6 +264,7 @@ async def test_a_summary_is_written_once_a_second_and_only_on_change() -> None:
         ("in work", 0),
         ("read otherwise", 0),
         ("written since", 0),
+        ("without a record", 0),
         ("due", 0),
         ("failing", 0),
         ("moved", 0),
@@ -280,15 +281,15 @@ async def test_a_record_is_read_only_if_a_copy_may_have_been_written_since_the_l
     state = world.states["m0"]
     await world.begin()
     # What its record would say, which is not read where the answer is clear.
-    written = {"in work": 60, "read otherwise": 60, "written since": 60}.get(case, 0)
+    records = {"in work": 60, "read otherwise": 60, "written since": 60, "without a record": 0}
     read = list[str]()
 
     def record(mailbox: str, ref: ObjectRef) -> Copy | None:
         read.append(mailbox)
-        return Copy("v1", "", ApplyRecord("", ""), "u", written, written)
+        return Copy("v1", "", ApplyRecord("", ""), "u", written, written) if (written := records.get(case)) else None
 
     world.records.get = record  # type: ignore[method-assign]
-    world.is_certain = case != "written since"
+    world.is_certain = case not in ("written since", "without a record")
     match case:
         case "in work":
             state.is_busy = True
@@ -312,7 +313,7 @@ async def test_a_record_is_read_only_if_a_copy_may_have_been_written_since_the_l
     await world.write()
     counts = world.summary["counts"]
     assert (counts["upToDate"], counts["reported"]) == (expected, expected)
-    assert len(read) == (written > 0) + len(world.summary["brokenObjects"])
+    assert len(read) == (case in records) + len(world.summary["brokenObjects"])
 
 
 async def test_the_time_of_a_heartbeat_is_compared_with_no_row() -> None:
