@@ -130,7 +130,7 @@ class _Serving:
     async def _listen(self, files: _Files, certificates: Certificates) -> Server:
         config = self._config
         forwarder = Forwarder(self._egress, files.shards.context) if files.shards is not None else None
-        serving = server.Serving(version(), self._registry, self._whole.check, forwarder)
+        serving = server.Serving(version(), self._registry, self._whole.check, self._follower.contention, forwarder)
         handler = server.handler(self._store, certificates, serving)
         connection = functools.partial(StreamingConnection, policy=handler)
         listener = Server(handler, Limits(), files.clients.context(files.serving), connection)

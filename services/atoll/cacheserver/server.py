@@ -24,7 +24,7 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.filtered_rows import MappedRows
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
-from atoll.machinery.apiserver.serving.health import Check, Health
+from atoll.machinery.apiserver.serving.health import Check, Health, Notice
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
 from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline
 from atoll.machinery.apiserver.serving.resources import Resources
@@ -55,12 +55,13 @@ class _Authorization:
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """State of the process besides the store: its version, the metrics registry, the readiness of the rows, and access
-    to shards (None: without)."""
+    """State of the process besides the store: its version, the metrics registry, the readiness of the rows, whether
+    another process reads its streams, and access to shards (None: without)."""
 
     version: Object
     registry: CollectorRegistry
     whole: Check
+    contention: Check
     forwarder: Forwarder | None = None
 
 
@@ -72,6 +73,7 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Reque
     )
     health = Health(store)
     health.add("rows", serving.whole)
+    health.add("stream-readers", Notice(serving.contention))
     documents = Documents(catalogs, StaticDocuments(serving.version, dict, dict), health.endpoints, serving.registry)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
 

@@ -31,7 +31,7 @@ from atoll.frontproxy.shard_client import ShardClient
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget, reload_on_change
 from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys, reload_public_keys
 from atoll.machinery.apiserver.authentication.token_reload import reload_token_file
-from atoll.machinery.apiserver.serving.health import ping, store_check
+from atoll.machinery.apiserver.serving.health import Check, Notice, ping, store_check
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ResourceType
@@ -176,9 +176,15 @@ class FrontProxy:
             account_check(store, lambda: self.route_table, shard_client.get),
         )
         self.route_table = RouteTable(store, shard_client.get, self.authentication.identity_headers)
+        self._follower: Follower | None = None
         metrics = ProxyMetrics(registry, self.backends)
         live = {"ping": ping, "store": store_check(store)}
-        ready = {**live, "routes": self.route_table.ready, "shutdown": lambda: "draining" if self._draining else None}
+        ready: dict[str, Check] = {
+            **live,
+            "routes": self.route_table.ready,
+            "stream-readers": Notice(self._contention),
+            "shutdown": lambda: "draining" if self._draining else None,
+        }
         endpoints = Endpoints(
             store, self.authentication, self.route_table, shard_client, metrics, {LIVEZ: live, READYZ: ready}
         )
@@ -217,7 +223,7 @@ class FrontProxy:
         config = self._config
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))
-        follower = self._follower()
+        follower = self._follower = self._new_follower()
         target = ReloadTarget(self._files.serving, self.authentication.certificates, server)
         files = client_ca_files(config)
         self._life.run_in_background(
@@ -238,7 +244,10 @@ class FrontProxy:
         await self._shut_down(server)
         self._life.check()
 
-    def _follower(self) -> Follower | None:
+    def _contention(self) -> str | None:
+        return self._follower.contention() if self._follower is not None else None
+
+    def _new_follower(self) -> Follower | None:
         config = self._config
         if not config.nats_url:
             return None

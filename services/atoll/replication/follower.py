@@ -29,6 +29,7 @@ from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer.selection import Selection
 from atoll.machinery.stream.consumer.state_consumer import CannotSelect, ConsumerOptions, StateConsumer, may_select
+from atoll.machinery.stream.contention import ONE_USER_EACH
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, is_shard_name
 from atoll.replication.metrics import ReplicationMetrics
@@ -130,6 +131,11 @@ class Follower:
     def refusal(self) -> str | None:
         """Return why this process follows everything, though it is to follow only what it needs."""
         return _DENIED if self._is_denied.is_set() else None
+
+    def contention(self) -> str | None:
+        """Return which streams are read by another process too, whose NATS user is this one's."""
+        shards = sorted(name for name, each in self.consumers.items() if each.is_contended)
+        return f"another process reads {', '.join(shards)} as the same NATS user: {ONE_USER_EACH}" if shards else None
 
     def behind_s(self) -> float:
         """For how many seconds at most a replica may have been out of date; 0 while all are current."""

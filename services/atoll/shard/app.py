@@ -400,6 +400,7 @@ class ShardApp:
         follower = Follower(store, options, self.registry)
         self.seeker = follower.seek
         self.health.add("replicated-workspaces", Notice(follower.refusal))
+        self.health.add("stream-readers", Notice(follower.contention))
         return follower
 
     async def ask(self, command: bytes) -> bytes:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from atoll.machinery.stream.connection import Connection, Unavailable
+from atoll.machinery.stream.connection import Connection, ConsumerTaken, Unavailable
 from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, Message, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
-from harness.servers.nats import NatsServer
+from harness.servers.nats import NatsServer, eventually
 from harness.waits import until
 
 STREAM = "atoll-changes-root"
@@ -114,3 +115,56 @@ def test_a_reply_of_nothing_delivered_is_refused(reply: str) -> None:
 def test_a_sequence_is_found_with_and_without_a_domain() -> None:
     assert stream_sequence("$JS.ACK.stream.consumer.1.42.7.170000.0") == 42
     assert stream_sequence("$JS.ACK.domain.hash.stream.consumer.1.42.7.170000.0.random") == 42
+
+
+async def test_who_opens_it_anew_takes_it_and_the_other_is_told(connection: Connection) -> None:
+    older, newer = (PullConsumer(connection, STREAM, "reading", BatchLimits(50)) for _ in range(2))
+    await older.open({"deliver_policy": "all"})
+    assert len(await older.batch(wait_s=0)) == 50
+    await newer.open({"deliver_policy": "all"})
+    # The older one asks by its name, and has what was for the newer one.
+    with pytest.raises(ConsumerTaken):
+        await older.batch(wait_s=0)
+    with pytest.raises(ConsumerTaken):
+        await newer.batch(wait_s=0)
+
+
+async def test_one_that_waits_is_told_at_once(connection: Connection) -> None:
+    older, newer = (PullConsumer(connection, STREAM, "reading") for _ in range(2))
+    await older.open({"deliver_policy": "new"})
+    waiting = asyncio.create_task(older.batch(wait_s=60))
+    await eventually(lambda: older._outstanding > 0)
+    await newer.open({"deliver_policy": "new"})
+    with pytest.raises(ConsumerTaken):
+        await waiting
+    await newer.close()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_that_nothing_is_left_is_no_proof_where_another_one_had_it(connection: Connection, taken: bool) -> None:
+    older, newer = (PullConsumer(connection, STREAM, "reading") for _ in range(2))
+    config = {"deliver_policy": "all", "filter_subjects": ["atoll.changes.root.>"]}
+    await older.open(config)
+    await newer.open(config)
+    count, reader = 0, older if taken else newer
+    while count < 200:
+        count += len(await reader.batch(wait_s=0))
+    assert await newer.batch(wait_s=0) == []
+    if taken:
+        for each in (older, newer):
+            with pytest.raises(ConsumerTaken):
+                await each.verify()
+    else:
+        await newer.verify()
+    await newer.close()
+
+
+async def test_a_reader_that_is_alone_is_whole_wherever_it_began(connection: Connection) -> None:
+    reader = PullConsumer(connection, STREAM, "reading", BatchLimits(7))
+    await reader.open({"deliver_policy": "by_start_sequence", "opt_start_seq": 42, "filter_subjects": ["a", "atoll.>"]})
+    while await reader.batch(wait_s=0):
+        await reader.verify()
+    await connection.client.jetstream().publish("atoll.changes.root.-", b"new")
+    assert len(await reader.batch(wait_s=5)) == 1
+    await reader.verify()
+    await reader.close()

@@ -9,7 +9,10 @@ import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream import contention
+from atoll.machinery.stream.connection import ConsumerTaken
 from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.consumer.pull_consumer import PullConsumer
 from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer, StateMark
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.events import Event, Operation, Phase
@@ -208,3 +211,45 @@ async def test_a_message_lost_to_a_flipped_bit_comes_back(tmp_path: Path) -> Non
             assert len(routes.rows) == 29
             async with publishing(log, nats):
                 await eventually(lambda: routes.values == standing(log))
+
+
+async def test_a_reading_of_which_others_had_a_part_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify, calls = PullConsumer.verify, list[PullConsumer]()
+
+    async def taken_once(reader: PullConsumer) -> None:
+        await verify(reader)
+        calls.append(reader)
+        if len(calls) == 1:
+            assert not routes.sweeps
+            raise ConsumerTaken("another process reads with the consumer")
+
+    monkeypatch.setattr(PullConsumer, "verify", taken_once)
+    log, routes = ShardLog(), StateRows()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats):
+        log.put(cluster("c1"))
+        async with Following(nats, routes):
+            await eventually(lambda: routes.sweeps == 1)
+    assert (routes.gaps, len(calls)) == ([Gap.NEW, Gap.NEW], 2)
+
+
+@pytest.mark.long
+async def test_two_that_read_as_one_user_say_so_and_miss_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contention, "PATIENCE_S", 0.2)
+    log, rows = ShardLog(), [StateRows(), StateRows()]
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(70):
+            log.put(cluster(f"c{number}"))
+        await running.drained()
+        async with Following(nats, rows[0]) as one:
+            async with Following(nats, rows[1]) as other:
+                await eventually(lambda: one.is_contended and other.is_contended)
+                log.put(cluster("late"))
+                await eventually(lambda: [each.values for each in rows] == [standing(log)] * 2)
+            log.put(cluster("later"))
+            await eventually(lambda: rows[0].values == standing(log))
+    for each in rows:
+        assert each.sweeps, "it was whole"

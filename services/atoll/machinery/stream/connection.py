@@ -21,6 +21,7 @@ import structlog
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.stream.contention import ONE_USER_EACH, Contention
 from atoll.machinery.stream.event_keys import SigningKey
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ class Unresponsive(Unavailable):
 
 class Denied(Unavailable):
     """The credential may not ask for it: its user was made with other permissions."""
+
+
+class ConsumerTaken(Unavailable):
+    """Another process opened the consumer anew, or took messages of it."""
 
 
 class ApiError(Exception):
@@ -334,7 +339,13 @@ class Reconnection:
     """The retries of a reader, which are logged."""
 
     def __init__(self, reader: str) -> None:
-        self._reader, self._retries = reader, Retries()
+        self.reader, self._retries = reader, Retries()
+        self._contention = Contention()
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether another process that stays reads with the same consumer."""
+        return self._contention.lasts
 
     def begin(self) -> None:
         """A connection is about to be opened."""
@@ -348,14 +359,20 @@ class Reconnection:
         _check_cancelled()
         delay_s = self._retries.delay_s(error)
         failures = self._retries.failures
+        if isinstance(error, ConsumerTaken):
+            self._contention.note()
+            if self.is_contended:
+                log.error("another process reads as the same NATS user", reader=self.reader, remedy=ONE_USER_EACH)
         write = log.debug if failures & (failures - 1) else log.warning
-        write("stream not readable", reader=self._reader, error=str(error), failures=failures)
+        write("stream not readable", reader=self.reader, error=str(error), failures=failures)
         await asyncio.sleep(delay_s)
 
 
-async def keep_connected(access: Access, name: str, work: Callable[[Connection], Awaitable[None]]) -> None:
+async def keep_connected(
+    access: Access, name: str, work: Callable[[Connection], Awaitable[None]], retries: Reconnection | None = None
+) -> None:
     """Run `work` on one connection after the other until cancelled. Errors that are not the stream's end it."""
-    retries = Reconnection(name)
+    retries = retries or Reconnection(name)
     while True:
         retries.begin()
         try:

@@ -174,7 +174,7 @@ def export(name: str, **more: Any) -> Object:
 async def caching(directory: Path) -> AsyncIterator[Cache]:
     store = open_store(store_options(directory / "store"))
     cache = Cache(store, People())
-    serving = Serving({"major": "1"}, CollectorRegistry(), lambda: cache.lacks or None)
+    serving = Serving({"major": "1"}, CollectorRegistry(), lambda: cache.lacks or None, lambda: None)
     server = Server(handler(store, Certificates(cache.people.ca.certificate), serving), Limits(), cache.people.server())
     cache.port = await server.start("127.0.0.1", 0)
     try:

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
+from atoll.machinery.stream.connection import ApiError, Connection, ConsumerTaken, Unavailable
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -32,15 +32,18 @@ _GRACE_S = 5.0
 _NOTHING = ("404", "408")
 #: A request also ends at its bound in bytes, with messages left behind it.
 _FULL = ("Batch Completed", "Exceeds MaxBytes")
+_DELETED = "Consumer Deleted"
 
 
 def _bounded(status: Mapping[str, str]) -> bool:
-    """Whether a request ended because it was full, not for lack of messages. Raises Unavailable if it failed."""
+    """Whether a request ended because it was full, not for lack of messages. Raises Unavailable, ConsumerTaken."""
     words = " ".join(status.values())
     if status.get("Status") in _NOTHING:
         return False
     if any(reason in words for reason in _FULL):
         return True
+    if _DELETED in words:
+        raise ConsumerTaken("the consumer was deleted")
     raise Unavailable(f"the consumer says: {words}")
 
 
@@ -50,6 +53,12 @@ def stream_sequence(reply: str) -> int:
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) not in (9, 12):
         raise ValueError(f"not delivered by a consumer: {reply!r}")
     return int(tokens[5] if len(tokens) == 9 else tokens[7])
+
+
+def _delivered(reply: str) -> int:
+    """How many messages its consumer had delivered with this one, from its reply subject."""
+    tokens = reply.split(".")
+    return int(tokens[6] if len(tokens) == 9 else tokens[8])
 
 
 def _left_behind(reply: str) -> int:
@@ -82,6 +91,9 @@ class PullConsumer:
         self._inbox = ""
         self._requests = 0
         self._made = False
+        #: The time of the consumer that was made, and the messages of it that came.
+        self._created, self._delivered = "", 0
+        self._creation: tuple[str, Object] = "", {}
 
     async def attach(self) -> None:
         """Read a consumer that somebody else made and keeps. Raises Unavailable."""
@@ -103,9 +115,18 @@ class PullConsumer:
         }
         subject, selecting = self._selecting(config)
         body = {"stream_name": self._stream, "config": {**base, **selecting}}
+        self._creation = subject, body
         info = await self._connection.api(subject, body)
-        self.pending = info.get("num_pending", 0)
+        self.pending, self._created = info.get("num_pending", 0), info["created"]
         return info
+
+    async def verify(self) -> None:
+        """Raise ConsumerTaken if another process had messages that were for this one. For a consumer that was made
+        here, once no more messages came: what is not followed by another tells no gap."""
+        # Whoever may create a consumer is told of one that is as it would be, without a right to look at it.
+        info = await self._connection.api(*self._creation)
+        if info["created"] != self._created or info["delivered"]["consumer_seq"] != self._delivered:
+            raise ConsumerTaken("another process reads with the consumer")
 
     def _selecting(self, config: Object) -> tuple[str, Object]:
         """The subject that creates the consumer, and its settings.
@@ -146,17 +167,26 @@ class PullConsumer:
 
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
         """Return at least one message, in stream order; empty if none arrived within `wait_s` (0: if none is there now;
-        an earlier, longer request is waited for first), or on `wake`. Raises Unavailable."""
+        an earlier, longer request is waited for first), or on `wake`. Raises Unavailable; ConsumerTaken if others had
+        messages of it."""
         found: list[Msg] = []
         more = True
         while more and not found:
             if self._outstanding <= 0:
                 await self._ask(wait_s)
             more = await self._collect(found)
+        if found and self._made:
+            self._count(found)
         if not found and self._outstanding <= 0:
             # The server cannot read the messages that it still counts.
             self.pending = 0
         return found
+
+    def _count(self, found: list[Msg]) -> None:
+        """Of a consumer that is read by one alone, messages are numbered without a gap."""
+        self._delivered += len(found)
+        if _delivered(found[-1].reply) != self._delivered:
+            raise ConsumerTaken("another process reads with the consumer")
 
     def wake(self) -> None:
         """End a wait for messages."""

@@ -18,7 +18,16 @@ import structlog
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.connection import Access, ApiError, Connection, Denied, TooOld, Unavailable, keep_connected
+from atoll.machinery.stream.connection import (
+    Access,
+    ApiError,
+    Connection,
+    Denied,
+    Reconnection,
+    TooOld,
+    Unavailable,
+    keep_connected,
+)
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.origin_check import OriginCheck, TrustedKeys, ignore, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
@@ -127,6 +136,7 @@ class StateConsumer:
         self._kept_at_s = 0.0
         self._reader: PullConsumer | None = None
         self._current_at_s = time.monotonic()
+        self._retries = Reconnection(f"atoll consumer {options.consumer}")
         self.generations = 0
 
     @property
@@ -148,13 +158,18 @@ class StateConsumer:
         """Whether every selected object was read, and is followed."""
         return self._complete and not self._selected.changed
 
+    @property
+    def is_contended(self) -> bool:
+        """Whether another process that stays reads with the same consumer."""
+        return self._retries.is_contended
+
     def follows(self, key: ObjectKey) -> bool:
         """Whether an object is followed one by one, selected or not yet released."""
         return self._selected.follows(key)
 
     async def run(self) -> None:
         """Consume until cancelled. An error of the sink ends it. Raises CannotSelect."""
-        await keep_connected(self._access, f"atoll consumer {self._options.consumer}", self._consume)
+        await keep_connected(self._access, self._retries.reader, self._consume, self._retries)
 
     def keys_changed(self) -> None:
         """Look now, not after the next batch, whether the key of refused events is known."""
@@ -213,6 +228,7 @@ class StateConsumer:
                 if self._origin.learned() or self._origin_of_selected.learned():
                     return Gap.KEYS
                 if not batch and not self._complete and not self._refilling:
+                    await reader.verify()
                     await self._sweep()
             return None
         finally:
