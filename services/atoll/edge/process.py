@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import secrets
 import socket
 import ssl
@@ -227,6 +228,8 @@ class _Process:
     async def _control(self, controller: Controller, part: _Part) -> None:
         """Run the workers of a controller, once it has seen everything."""
         await controller.synced()
+        # What was read stays: garbage is not looked for in it again and again while more is read.
+        gc.freeze()
         self._synced.add(controller.name)
         observer = self._metrics.observer(controller.name, controller.queue)
         # Most heartbeats find nothing to do, and what they change they log.
