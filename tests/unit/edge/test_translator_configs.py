@@ -4,15 +4,17 @@ others are as its records say after a start with all changes since.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from atoll.edge.changes import Change, ChangeSource
-from atoll.edge.kinds import SYNCER_CONFIGS
+from atoll.edge.kinds import PLACEMENTS, SLICES, SYNCER_CONFIGS
 from atoll.edge.mailboxes import TARGET_NAME, TARGET_UID
+from atoll.edge.placement_translator.observer import Observer
 from atoll.edge.placement_translator.records import Copy
 from atoll.edge.placement_translator.translator import PlacementTranslator
 from atoll.edge.store import EdgeStore
@@ -20,6 +22,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.names import WHOLE, ObjectRef
+from atoll.machinery.edge.slices import label_of
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import CLUSTER
 from harness.servers.stand_ins.canned_api import CannedApi
@@ -147,3 +150,42 @@ async def test_a_start_without_what_another_wrote_reads_all(translator: Placemen
     translator.mailboxes.synced.set()
     await translator.start(None)
     assert translator._projection.due("mb").is_unread
+
+
+HOME: Object = {"annotations": {CLUSTER: "w"}}
+
+
+class Seen(Observer):
+    """Notes the mailboxes of placements that changed."""
+
+    def __init__(self) -> None:
+        self.mailboxes = list[list[str]]()
+
+    def placement_changed(self, cluster: str, placement: str, mailboxes: Iterable[str]) -> None:
+        self.mailboxes.append(sorted(mailboxes))
+
+
+def placement_slice(**locations: str) -> Object:
+    rows = [
+        {"cluster": "inv", "locationName": location, "syncTargetName": uid, "syncTargetUID": uid}
+        for uid, location in locations.items()
+    ]
+    owner = {"kind": "EdgePlacement", "name": "p", "uid": "placement-uid"}
+    metadata = {"name": "p", "labels": {"x": label_of("p")}, "ownerReferences": [owner], **HOME}
+    return {"metadata": metadata, "destinations": rows}
+
+
+async def test_of_a_placement_that_goes_to_one_more_edge_cluster_the_other_mailboxes_are_left_alone(
+    translator: PlacementTranslator,
+) -> None:
+    translator.observer = seen = Seen()
+    for uid in "abc":
+        translator._topology.set_mailbox(f"inv-mb-{uid}", f"m-{uid}")
+    first: Object = {"metadata": {"name": "p", "uid": "placement-uid", "generation": 1, **HOME}, "spec": {}}
+    second = {**first, "spec": {"wantSingletonReportedState": True}}
+    translator._control_changed(PLACEMENTS, None, first)
+    slices = [placement_slice(a="l", b="l"), placement_slice(a="l", b="l", c="l"), placement_slice(b="l", c="other")]
+    for old, new in pairwise([None, *slices, slices[-1]]):
+        translator._control_changed(SLICES, old, new)
+    translator._control_changed(PLACEMENTS, first, second)
+    assert seen.mailboxes == [[], ["m-a", "m-b"], ["m-c"], ["m-a", "m-c"], [], ["m-b", "m-c"]]

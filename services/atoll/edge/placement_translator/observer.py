@@ -19,8 +19,8 @@ class Observer:
     def content_changed(self, cluster: str, refs: Iterable[ObjectRef]) -> None:
         """Objects are sent otherwise than before."""
 
-    def placement_changed(self, cluster: str, placement: str) -> None:
-        """A placement, or its destinations, changed."""
+    def placement_changed(self, cluster: str, placement: str, mailboxes: Iterable[str]) -> None:
+        """A placement, or its destinations, changed; something else may come up in these mailboxes."""
 
     def copies_changed(self, mailbox: str, refs: Iterable[ObjectRef]) -> None:
         """Objects of a mailbox were looked at."""

@@ -187,11 +187,12 @@ class PlacementTranslator:
         if kind == PLACEMENTS:
             self._placement_changed(cluster, name, new)
         elif kind == SLICES:
-            for (_, placement), mailboxes in self._topology.set_slice(cluster, old, new).items():
-                self._moved(self._topology.cluster_of(each) for each in mailboxes)
+            for (_, placement), names in self._topology.set_slice(cluster, old, new).items():
+                mailboxes = [mailbox for each in names if (mailbox := self._topology.cluster_of(each))]
+                self._moved(mailboxes)
                 self._reported.look_at_all(cluster)
                 self._statuses.look(cluster, [placement])
-                self.observer.placement_changed(cluster, placement)
+                self.observer.placement_changed(cluster, placement, mailboxes)
             self._follow_all()
         elif kind == SYNCER_CONFIGS:
             self._config_changed(cluster, old, new)
@@ -218,13 +219,14 @@ class PlacementTranslator:
     def _placement_changed(self, cluster: str, name: str, new: Object | None) -> None:
         before = self._topology.mailboxes(cluster, [name])
         if self._topology.set_placement(cluster, name, new):
+            mailboxes = self._topology.mailboxes(cluster, [name])
             # They are woken once the workspace was read.
-            for mailbox in before | self._topology.mailboxes(cluster, [name]):
+            for mailbox in before | mailboxes:
                 self._projection.due(mailbox).is_moved = True
             self._follow_all()
             if self._topology.complete.is_set():
                 self._contents.reread(cluster)
-            self.observer.placement_changed(cluster, name)
+            self.observer.placement_changed(cluster, name, mailboxes)
         self._statuses.look(cluster, [name])
 
     def _config_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:

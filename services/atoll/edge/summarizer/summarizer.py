@@ -85,9 +85,9 @@ class StatusSummarizer(Observer):
         self._summaries.look(cluster, refs)
         self._summaries.list(cluster)
 
-    def placement_changed(self, cluster: str, placement: str) -> None:
-        """A placement, or its destinations, changed."""
-        for mailbox in self._placed.topology.mailboxes(cluster, [placement]):
+    def placement_changed(self, cluster: str, placement: str, mailboxes: Iterable[str]) -> None:
+        """A placement, or its destinations, changed; something else may come up in these mailboxes."""
+        for mailbox in mailboxes:
             self._rows.reread(mailbox)
         self._summaries.look_at_placement(cluster, placement)
 
