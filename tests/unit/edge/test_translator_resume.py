@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from atoll.edge.placement_translator.content import DEFINERS, Content, Item
@@ -59,11 +60,14 @@ class Mailbox(MailboxClient):
 
     def __init__(self) -> None:
         self.applied, self.stored, self.revision = list[str](), dict[str, Object](), 10
+        self.spaces = list[str]()
 
     async def pages(self, resource: Resource, **options: str) -> AsyncIterator[Object]:
         yield {"items": list(self.stored.values())}
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        if resource.plural == "namespaces":
+            self.spaces.append(name)
         return self.stored[name] if name in self.stored else await super().get(resource, name, namespace)
 
     async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
@@ -136,6 +140,23 @@ async def test_of_a_resumed_mailbox_only_what_is_otherwise_is_looked_at(store: E
     due = state.due
     due.add_sent([REFS[0]])
     assert due.refs == {REFS[0]: False}, "nothing else will have it looked at"
+
+
+async def test_a_namespace_with_a_copy_is_not_looked_at_for_another_one(store: EdgeStore) -> None:
+    workspace, mailbox = Workspace(), Mailbox()
+    await filled(store, workspace, mailbox)
+    mailbox.spaces.clear()
+    lost = ObjectRef("", "configmaps", "lost", "a")
+    records = CopyRecords(store)
+    record = records.get("m", REFS[0])
+    assert record is not None
+    records.put("m", lost, msgspec.structs.replace(record, sources=""))
+    await records.flush()
+    for namespace in ("default", "another"):
+        workspace.send(ObjectRef("", "configmaps", namespace, "new"), "first")
+    workspace.send(lost, "first")
+    await World(store, workspace, mailbox).reconcile()
+    assert mailbox.spaces == ["another", "lost"]
 
 
 async def test_what_was_edited_while_nothing_ran_goes_first(store: EdgeStore) -> None:

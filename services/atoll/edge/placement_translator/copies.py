@@ -76,12 +76,14 @@ class Copies:
                 found[cluster] = item
         return found
 
-    async def stale(self, mailbox: str) -> list[ObjectRef]:
-        """Return what is not as its workspaces want it, by its record; of the others the last write counts.
+    async def stale(self, mailbox: str) -> tuple[list[ObjectRef], set[str]]:
+        """Return what is not as its workspaces want it, by its record, and the Namespaces of copies that are there.
 
-        Nothing is read but records, so a mailbox in which all is current costs no request. Others go on meanwhile.
+        Of the others the last write counts. Nothing is read but records, so a mailbox in which all is current costs no
+        request. Others go on meanwhile.
         """
         records, found = self._records.of(mailbox), list[ObjectRef]()
+        namespaces = {ref.namespace for ref, record in records.items() if record.sources}
         for count, (ref, senders) in enumerate(self.wanted(mailbox).items(), 1):
             record = records.pop(ref, None)
             # What definitions together give is found where they are put.
@@ -89,7 +91,7 @@ class Copies:
                 found.append(ref)
             if count % STRIDE == 0:
                 await asyncio.sleep(0)
-        return [*found, *records]
+        return [*found, *records], namespaces
 
     def _is_current(self, mailbox: str, ref: ObjectRef, senders: dict[str, Item], record: Copy) -> bool:
         """Whether a copy is what its workspaces want, and no conflict about it is to be looked for."""

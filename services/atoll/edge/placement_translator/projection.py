@@ -267,7 +267,9 @@ class Projection:
                     due.add(ref, is_live_due=False)
         if due.is_moved:
             self.copies.forget_written(mailbox)
-            for ref in (*await self.copies.stale(mailbox), *state.failures):
+            stale, namespaces = await self.copies.stale(mailbox)
+            state.namespaces |= namespaces
+            for ref in (*stale, *state.failures):
                 due.add(ref, is_live_due=False)
         if due.is_list_seen and not self._is_as_written(mailbox, state):
             due.is_unlisted = True
