@@ -15,10 +15,12 @@ from atoll.machinery.kcp.sharding.ownership import Owner
 from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Operation, Scope
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.consumer import selection
+from atoll.machinery.stream.consumer.pull_consumer import PullConsumer
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from atoll.replication.shard_replica import ReplicaProgress
 from harness.data.stored_headers import parse_headers
@@ -280,6 +282,55 @@ async def test_more_objects_than_filters_are_followed_by_their_resource(
     await eventually(lambda: selected(west, "east") == {cluster_key(clusters[4])})
     await east.open(clusters[4], ROOT, "shop4", changed="later")
     await says(west, cluster_key(clusters[4]), b"later")
+
+
+async def test_what_is_selected_right_behind_its_event_needs_no_consumer(
+    sea: Archipelago, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once whole resources are followed: nats-server counts what all its subjects hold for each consumer."""
+    monkeypatch.setattr(selection, "MAX_SELECTED", 2)
+    east, west = sea.shard("east"), sea.shard("west")
+    await west.follow(needed_only=True)
+    for number in range(4):
+        cluster = await workspace(sea, f"shop{number}", "east")
+        await east.put(export_key(cluster))
+        await offered(west, cluster)
+    made, opens = PullConsumer.open, list[PullConsumer]()
+
+    async def open_counted(reader: PullConsumer, config: Object) -> Object:
+        opens.append(reader)
+        return await made(reader, config)
+
+    monkeypatch.setattr(PullConsumer, "open", open_counted)
+    for number in range(5):
+        cluster = await workspace(sea, f"late{number}", "east")
+        await east.put(export_key(cluster))
+        await offered(west, cluster)
+        await says(west, cluster_key(cluster), b"")
+    assert [each for each in opens if each._stream == stream_name("state", "east")] == []
+
+
+async def test_what_was_not_followed_meanwhile_is_read_again(sea: Archipelago, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MAX_SELECTED", 2)
+    east, west = sea.shard("east"), sea.shard("west")
+    await west.follow(needed_only=True)
+    first, *others = [await workspace(sea, f"shop{number}", "east") for number in range(3)]
+    for cluster in (first, *others):
+        await east.put(export_key(cluster))
+        await offered(west, cluster)
+    # Now by its resource, so that it is among the events that came last.
+    await east.open(others[1], ROOT, "shop2", changed="now")
+    await says(west, cluster_key(others[1]), b"now")
+    for cluster in others:
+        await east.delete(export_key(cluster))
+    await eventually(lambda: selected(west, "east") == {cluster_key(first)})
+    await east.open(others[1], ROOT, "shop2", changed="later")
+    await east.open(first, ROOT, "shop0", changed="later")
+    await says(west, cluster_key(first), b"later")
+    for cluster in others:
+        await east.put(export_key(cluster))
+        await offered(west, cluster)
+    await says(west, cluster_key(others[1]), b"later")
 
 
 async def sought(member: Member, cluster: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -194,6 +195,56 @@ async def test_a_deleted_store_and_a_new_lineage_end_in_what_stands(tmp_path: Pa
                 await eventually(lambda: len(routes.gaps) > 1 and routes.values == standing(log))
             async with publishing(restored, nats):
                 await eventually(lambda: routes.values == standing(restored))
+
+
+class SelectedRows(StateRows):
+    """A projection of the objects that are selected. `Selection`."""
+
+    covered, broad = True, ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.version = frozenset[ObjectKey](), 0
+
+    def select(self, *keys: ObjectKey) -> None:
+        self.keys, self.version = frozenset(keys), self.version + 1
+
+    def wanted(self) -> set[ObjectKey]:
+        return set(self.keys)
+
+    def held(self) -> set[ObjectKey]:
+        return set(self.rows)
+
+    async def release(self, keys: Sequence[ObjectKey]) -> None:
+        for key in keys:
+            self.rows.pop(key, None)
+
+    def read(self) -> None:
+        """Nobody waits for it."""
+
+    async def apply(self, events: list[Event], mark: StateMark | None) -> None:
+        await super().apply([each for each in events if each.key in self.keys], mark)
+
+
+async def test_of_a_state_that_ended_nothing_is_selected(tmp_path: Path) -> None:
+    log, rows = ShardLog(), SelectedRows()
+    log.put(cluster("kept"))
+    restored = log.reopened(lineage="b2")
+    log.put(cluster("gone"))
+    options = msgspec.structs.replace(SUBSCRIPTION, selection=rows)
+    async with NatsServer(tmp_path) as nats:
+        consumer = StateConsumer(nats.operator_access(), options, rows)
+        task = asyncio.create_task(consumer.run())
+        async with publishing(log, nats):
+            await eventually(lambda: rows.sweeps == 1)
+        async with publishing(restored, nats):
+            await eventually(lambda: rows.sweeps == 2)
+            rows.select(cluster("kept"), cluster("gone"))
+            consumer.selection_changed()
+            await eventually(lambda: consumer.has_selected)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert rows.values == standing(restored)
 
 
 async def test_a_message_lost_to_a_flipped_bit_comes_back(tmp_path: Path) -> None:

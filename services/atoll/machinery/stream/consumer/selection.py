@@ -66,6 +66,11 @@ class SelectedSubjects:
         """Whether the selection may be another one than what is followed."""
         return self._selection is not None and (bool(self._unread) or self._selection.version != self._version)
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether something came to the selection that must be read."""
+        return bool(self._unread)
+
     def follows(self, key: ObjectKey) -> bool:
         """Whether an object is followed or being read. Until it is released, nothing of it may be left out: selected
         again before that, it is not read again."""

@@ -31,6 +31,7 @@ from atoll.machinery.stream.connection import (
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.origin_check import OriginCheck, TrustedKeys, ignore, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
+from atoll.machinery.stream.consumer.recent_events import RecentEvents
 from atoll.machinery.stream.consumer.selection import SelectedSubjects, Selection, is_of_state
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode_delivered
@@ -128,6 +129,7 @@ class StateConsumer:
         #: For objects that are read once when they are selected, out of the stream's order.
         self._origin_of_selected = OriginCheck(self._stream, options.keys, options.refused)
         self._selected = SelectedSubjects(options.shard, options.filters, options.selection)
+        self._recent, self._filters = RecentEvents(), tuple[str, ...]()
         self._select_at_s = 0.0
         self._reselection: asyncio.TimerHandle | None = None
         self._created = self._lineage = ""
@@ -214,12 +216,15 @@ class StateConsumer:
         if gap is not None:
             await self._begin(gap)
             await self._selected.follow_all()
+        if self._selected.filters() != self._filters:
+            self._recent.clear()
+        self._filters = self._selected.filters()
         limits = BatchLimits(self._options.batch)
         reader = PullConsumer(connection, self._stream, self._options.consumer, limits)
         try:
             await _open(reader, self._start(mark))
             self._reader = reader
-            while not self._is_to_select:
+            while not self._is_to_select or await self._select_recent():
                 # The server's count of pending messages includes unreadable ones: only silence shows the end.
                 batch = await reader.batch(self._wait_s())
                 broken = await self._take(batch, mark)
@@ -250,6 +255,23 @@ class StateConsumer:
             await self._read_selected(connection, info, self._selected.subjects(page))
             self._selected.read(page)
         self._selected.read(())
+        self._pause(began)
+
+    async def _select_recent(self) -> bool:
+        """Take what came to the selection from the events that were read last. Return whether all of it was there, and
+        it is followed by the consumer as it is: else what is left must be read."""
+        began = time.monotonic()
+        found = self._recent.of(await self._selected.unread())
+        if found:
+            await self._sink.apply(list(found.values()), None)
+        self._selected.read(found)
+        if self._selected.has_unread or self._selected.filters() != self._filters:
+            return False
+        self._pause(began)
+        return True
+
+    def _pause(self, began: float) -> None:
+        """Read or take no more for a while, from `began` on."""
         # Where needs change all the time, most of the time is left for following; a few in a row are read at once.
         now = time.monotonic()
         pause_s = _SELECT_SHARE * (now - began)
@@ -284,10 +306,11 @@ class StateConsumer:
         log.info("state stream reread", stream=self._stream, reason=gap.value)
         self.generations += 1
         self._complete = False
+        self._recent.clear()
         await self._sink.begin(gap)
 
     def _start(self, mark: StateMark | None) -> Object:
-        config: Object = {"filter_subjects": list(self._selected.filters())}
+        config: Object = {"filter_subjects": list(self._filters)}
         if mark is None:
             self._sequence, self._written, self._filling, self._lineage = 0, 0, 0, ""
             return {**config, "deliver_policy": "all"}
@@ -310,6 +333,7 @@ class StateConsumer:
             if event is not None and event.key is not None and event.intact:
                 good.append(event)
         await self._keep(good)
+        self._recent.add(good)
         return broken
 
     async def _begin_filling(self, event: Event) -> None:
