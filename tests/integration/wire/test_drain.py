@@ -58,6 +58,24 @@ async def test_who_was_connected_before_may_send_one_request(serve: Serve, monke
     await draining
 
 
+async def test_a_request_that_waits_in_the_socket_of_an_idle_connection_is_answered(serve: Serve) -> None:
+    """The loop does not get to read it before the server drains."""
+    running = await serve(echo)
+    client = socket.create_connection(("127.0.0.1", running.port))
+    used = RawClient(*await asyncio.open_connection(sock=client.dup()))
+    assert (await used.ask("/")).status == 200
+
+    async def send_and_drain() -> None:
+        client.sendall(GET)
+        await drained(running.server)
+
+    draining = asyncio.ensure_future(send_and_drain())
+    assert (await used.rest()).startswith(b"HTTP/1.1 200 OK\r\n")
+    await draining
+    used.close()
+    client.close()
+
+
 async def test_a_request_under_way_finishes_and_says_that_the_connection_closes(serve: Serve) -> None:
     exchanges: list[Exchange] = []
     running = await serve(exchanges.append)

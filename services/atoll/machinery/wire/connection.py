@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import select
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -213,10 +214,14 @@ class Connection(asyncio.Protocol):
         return self._parser.phase == IDLE != self._timed_phase and self._active is None and not self._closing
 
     def drain(self) -> None:
-        """Close if idle; otherwise tell the exchange that the server drains."""
+        """Close if idle; otherwise tell the exchange that the server drains.
+
+        Bytes that wait in the socket may be a request, whose client would not learn whether it was served: it is
+        answered first.
+        """
         if self._active is not None:
             self._active.drain_begun()
-        elif not self._closing and self._parser.phase == IDLE:
+        elif not self._closing and self._parser.phase == IDLE and not _has_unread(self._transport):
             self._close()
 
     def check(self, now: float) -> None:
@@ -374,3 +379,13 @@ class Connection(asyncio.Protocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _has_unread(transport: asyncio.Transport) -> bool:
+    """Whether bytes, or the end of the stream, wait in the socket. A stream of a shared connection has no socket."""
+    found = transport.get_extra_info("socket")
+    if found is None or found.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(found.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
