@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 
+from atoll.machinery.process import open_files
 from atoll.machinery.wire.client import BadResponse, ClientError, ConnectionLost, Unreachable
 
 #: Codes of OpenSSL for an issuer that nobody vouches for.
@@ -36,7 +37,9 @@ def of_client(error: ClientError, address: str) -> EgressError:
     if isinstance(cause, ssl.SSLError):
         return EgressError("untrusted", f"tls: failed to verify certificate: {_tls_text(cause)}")
     if isinstance(error, Unreachable) and isinstance(cause, OSError) and cause.errno:
-        return EgressError("unreachable", f"dial tcp {address}: connect: {os.strerror(cause.errno).lower()}")
+        # A want of files here says nothing about the peer.
+        result = "busy" if open_files.is_shortage(cause) else "unreachable"
+        return EgressError(result, f"dial tcp {address}: connect: {os.strerror(cause.errno).lower()}")
     if isinstance(cause, TimeoutError):
         return EgressError("unreachable", f"dial tcp {address}: i/o timeout")
     return EgressError("unreachable", str(error))
