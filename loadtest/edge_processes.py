@@ -30,7 +30,7 @@ from loadtest.edge_worker import LINE_BYTES, Command, Plan, Start
 #: How many edges a process carries, a proxy serves, and a server has clusters of; few are faster.
 EDGES_A_PROCESS, EDGES_A_PROXY, EDGES_A_SERVER = 2500, 6000, 3000
 #: How many edges start together, and of how many something may be missing while more start.
-AT_ONCE, STARTING = 100, 200
+AT_ONCE, STARTING = 40, 40
 #: Seconds until those that started have all objects; an edge that has not is left behind.
 PART_S = 300.0
 

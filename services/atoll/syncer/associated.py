@@ -64,6 +64,8 @@ class Associated:
     @property
     def failures(self) -> dict[ObjectRef, Failure]:
         """The kinds that are asked for and cannot be followed, as references without a name."""
+        if not self._kinds and not self._lacking:
+            return {}
         refused = {kind: each.refusal for kind, each in self._kinds.items() if each.refusal is not None}
         return {ObjectRef(*kind, "", ""): each for kind, each in {**self._lacking, **refused}.items()}
 

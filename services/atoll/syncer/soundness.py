@@ -48,6 +48,8 @@ class Soundness:
     @property
     def failures(self) -> Mapping[ObjectRef, Failure]:
         """What is wrong with what is wanted, and was for a while."""
+        if not self._found:
+            return {}
         carried, now_s = self._mailbox.carried, time.monotonic()
         for ref in [ref for ref in self._found if not self._mailbox.has(ref) and self._edge.get(ref) is None]:
             self._put(ref, None)
