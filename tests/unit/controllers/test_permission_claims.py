@@ -11,12 +11,14 @@ from atoll.controllers.bindings.claim_backfill import BATCH, ClaimBackfill
 from atoll.controllers.bindings.permission_claims import Binding, PermissionClaimsController
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.kcp.apis.claim_labels import labelling
 from atoll.machinery.meta.hashes import EXPORT_LABEL, export_hash
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.shared_lru import SharedLru
 from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, NAMESPACES, SECRETS
 from atoll.machinery.storage.contract import LogEntry, Operation, Put
-from atoll.tenancy.claim_labels import ClaimLabels
+from atoll.tenancy.claim_labels import ENTRY_BYTES, MAX_BYTES, ClaimLabels, ClusterLabelling
 from harness.servers.in_process.minimal_shard import Cell, cell
 
 CLUSTER = "consumer"
@@ -107,3 +109,23 @@ async def test_labels_of_a_batch_follow_the_bindings_of_that_batch_alone(here: C
     assert labelled(landed) == {NAMESPACES, SECRETS}
     await landed.submit()
     assert labelled(here.loopback.batch()) == {NAMESPACES, SECRETS}
+
+
+async def test_clusters_with_the_same_claims_share_what_was_compiled_until_one_has_others(here: Cell) -> None:
+    for cluster in (CLUSTER, "other"):
+        await here.cluster(cluster)
+        await here.put(API_BINDINGS, cluster, applied("stored", "namespaces"))
+    claims = ClaimLabels()
+    first = claims.of(here.loopback.batch(), CLUSTER)
+    assert claims.of(here.loopback.batch(), "other") is first
+    assert first.size_bytes > ENTRY_BYTES
+    await here.put(API_BINDINGS, "other", applied("more", "configmaps"))
+    assert claims.of(here.loopback.batch(), "other").covers(CONFIG_MAPS)
+    assert claims.of(here.loopback.batch(), CLUSTER) is first and not first.covers(CONFIG_MAPS)
+
+
+def test_thousands_of_clusters_with_the_same_claims_fit_into_the_cache() -> None:
+    labelling_of_all, cached = labelling([applied("one", "configmaps")]), SharedLru[str, ClusterLabelling](MAX_BYTES)
+    for number in range(10_000):
+        cached.put(f"c{number}", ClusterLabelling(number, labelling_of_all))
+    assert len(cached) == 10_000

@@ -27,11 +27,12 @@ from atoll.machinery.meta import conditions, hashes, partial, rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
+from atoll.machinery.meta.shared_lru import SharedLru
 from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
-from atoll.tenancy.claim_labels import ClaimLabels
+from atoll.tenancy.claim_labels import ClaimLabels, ClusterLabelling
 from atoll.tenancy.lookups import Lookups
 
 FAILED = Backoff(10.0, 300.0)
@@ -73,7 +74,7 @@ class PermissionClaimsController(Controller):
         self._labels = ClaimLabels()
         self._relabelling = ClaimBackfill(loopback, self._labels)
         #: Labelling by cluster, not older than the last log entry of the cluster's bindings.
-        self._labellings: LruCache[str, Labelling] = LruCache(MAX_BYTES, size_bytes)
+        self._labellings: SharedLru[str, ClusterLabelling] = SharedLru(MAX_BYTES)
         #: Types with objects that a completed pass could not write.
         self._failed: LruCache[Binding, set[ResourceType]] = LruCache(MAX_BYTES, size_bytes)
 
@@ -88,14 +89,14 @@ class PermissionClaimsController(Controller):
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == API_BINDINGS:
-            if _CLAIMS in entry.value or self._labellings.get(key.cluster) is not NO_CLAIMS:
+            known = self._labellings.get(key.cluster)
+            if _CLAIMS in entry.value or (known is not None and known.labelling is not NO_CLAIMS):
                 # A binding without claims leaves a cluster without claims as it is.
                 self._labellings.drop(key.cluster)
             yield from _of_binding(entry)
         if entry.operation is not Operation.DELETED:
-            labelling = self._labellings.get(key.cluster)
-            if labelling is None:
-                labelling = self._labelling(key.cluster)
+            known = self._labellings.get(key.cluster)
+            labelling = known.labelling if known is not None else self._labelling(key.cluster)
             if entry.sealed:
                 # A sealed entry does not show its labels.
                 if labelling.covers(key.type) or self._changed_before(entry):
@@ -115,7 +116,7 @@ class PermissionClaimsController(Controller):
     def _labelling(self, cluster: str) -> Labelling:
         with self._loopback.store.snapshot() as snapshot:
             found = self._labels.of(snapshot, cluster)
-        self._labellings.put(cluster, found)
+        self._labellings.put(cluster, ClusterLabelling(0, found))
         return found
 
     def all_keys(self) -> Iterable[Hashable]:

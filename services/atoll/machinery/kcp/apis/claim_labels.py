@@ -14,7 +14,8 @@ from atoll.machinery.kcp.apis import permission_claims
 from atoll.machinery.kcp.apis.permission_claims import Selector
 from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX, EXPORT_LABEL
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object, labels_of
+from atoll.machinery.meta.objects import Object, labels_of, status_of
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS
 
 _NO_LABELS: Mapping[str, str] = {}
@@ -31,10 +32,11 @@ class Rule(NamedTuple):
 class Labelling:
     """The claims that are applied in a cluster, by the type of what they cover."""
 
-    __slots__ = ("_rules",)
+    __slots__ = ("__weakref__", "_rules", "size_bytes")
 
     def __init__(self, rules: Mapping[ResourceType, tuple[Rule, ...]]) -> None:
         self._rules = rules
+        self.size_bytes = size_bytes(rules)
 
     @property
     def types(self) -> Iterable[ResourceType]:
@@ -71,6 +73,11 @@ class Labelling:
 
 #: The labelling of a cluster whose bindings grant no claims.
 NO_CLAIMS = Labelling({})
+
+
+def content_of(bindings: Iterable[Object]) -> list[object]:
+    """Return what the labelling of these bindings follows from, as JSON: in many clusters it is the same."""
+    return [[labels_of(each).get(EXPORT_LABEL), status_of(each).get("appliedPermissionClaims")] for each in bindings]
 
 
 def labelling(bindings: Iterable[Object]) -> Labelling:
