@@ -101,7 +101,7 @@ async def test_of_others_workspaces_only_those_with_exports_are_kept(sea: Archip
     await east.delete(export_key(clusters[7]))
     await eventually(lambda: selected(west, "east") == {cluster_key(clusters[3])})
     await eventually(lambda: selected(west, "root") == {workspace_key(ROOT, "shop3")})
-    assert west.shard_of(clusters[7]) == ""
+    await eventually(lambda: west.shard_of(clusters[7]) == "")
     assert west.changes.of(cluster_key(clusters[7])) == ["ADDED"], "it exists on: nobody hears of a deletion"
     await east.put(export_key(clusters[7]))
     await offered(west, clusters[7])
