@@ -29,7 +29,7 @@ from loadtest.edge_site import EdgeServer, Mailbox
 from loadtest.edge_worker import LINE_BYTES, Command, Plan, Start
 
 #: How many edges a process carries, a proxy serves, and a server has clusters of; few are faster.
-EDGES_A_PROCESS, EDGES_A_PROXY, EDGES_A_SERVER = 1700, 6000, 3000
+EDGES_A_PROCESS, EDGES_A_PROXY, EDGES_A_SERVER = 1700, 6000, 3400
 #: How many edges start together, and of how many something may be missing while more start.
 AT_ONCE, STARTING = 40, 40
 #: Seconds until those that started have all objects; an edge that has not is left behind.
@@ -77,8 +77,9 @@ class Fleet:
         parts, left_behind = math.ceil(self.edges / 2 / AT_ONCE), self.started - self.full
         for part in range(parts * half, parts * (half + 1)):
             self.started += await self.ask(Start(part, 2 * parts))
-            self.full = await self.until(full, self.started - left_behind - STARTING, PART_S)
-            left_behind = max(left_behind, self.started - STARTING - self.full)
+            if self.full < (most := self.started - left_behind - STARTING):
+                self.full = await self.until(full, most, PART_S)
+                left_behind = max(left_behind, self.started - STARTING - self.full)
         self.full = await self.until(full, self.started - left_behind, PART_S)
 
     async def until(self, question: Command, count: int, limit_s: float) -> int:
