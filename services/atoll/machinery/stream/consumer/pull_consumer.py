@@ -122,7 +122,7 @@ class PullConsumer:
 
     async def verify(self) -> None:
         """Raise ConsumerTaken if another process had messages that were for this one. For a consumer that was made
-        here, once no more messages came: what is not followed by another tells no gap."""
+        here, once its last request ended: what is not followed by another tells no gap."""
         # Whoever may create a consumer is told of one that is as it would be, without a right to look at it.
         info = await self._connection.api(*self._creation)
         if info["created"] != self._created or info["delivered"]["consumer_seq"] != self._delivered:
@@ -187,6 +187,11 @@ class PullConsumer:
         self._delivered += len(found)
         if _delivered(found[-1].reply) != self._delivered:
             raise ConsumerTaken("another process reads with the consumer")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last request ended, so that nothing is on its way."""
+        return self._outstanding <= 0
 
     def wake(self) -> None:
         """End a wait for messages."""

@@ -232,7 +232,7 @@ class StateConsumer:
                     return broken
                 if self._origin.learned() or self._origin_of_selected.learned():
                     return Gap.KEYS
-                if not batch and not self._complete and not self._refilling:
+                if not batch and reader.has_ended and not self._complete and not self._refilling:
                     await reader.verify()
                     await self._sweep()
             return None
